@@ -2,20 +2,21 @@
 
 import pytest
 
-from simulation.planted import BUGS
+from simulation import planted
 from simulation.world import Schedule, failure_of
 
 SCHEDULES = 150
+RARE = {planted.marks_pruned_too_early: 600}
+"""A mark must be gone, and its record come back, within one schedule: that takes kills, hours and several shards."""
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+@pytest.mark.parametrize("bug", planted.BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug, monkeypatch, record_property):
-    """The bug makes at least one of 150 schedules go wrong; how many do is told."""
+    """The bug makes schedules go wrong; how many do is told at the end of the run."""
     bug(monkeypatch)
-    found = sum(failure_of(Schedule.from_seed(seed)) is not None for seed in range(SCHEDULES))
-    record_property(
-        "found", f"{bug.__name__}: {bug.__doc__.splitlines()[0]} Found in {found} of {SCHEDULES} schedules."
-    )
+    schedules = RARE.get(bug, SCHEDULES)
+    found = sum(failure_of(Schedule.from_seed(seed)) is not None for seed in range(schedules))
+    record_property("planted bug found", f"{bug.__name__}: in {found} of {schedules} schedules")
     assert found > 0
 
 

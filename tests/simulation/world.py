@@ -21,7 +21,7 @@ import dataclasses
 import os
 import random
 import threading
-import unittest.mock
+import types
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -150,6 +150,8 @@ class Shard:
     records: list[dict[str, Any]] = field(default_factory=list)
     closed: bool = False
     position: int = 0
+    retry_at: float = 0.0
+    """After an error, the mapping leaves the shard alone for a while; the other shards go on."""
     pieces: list[Piece] = field(default_factory=list)
 
 
@@ -340,7 +342,7 @@ class World:
         """Do one thing: mostly a like or its removal."""
         choice = self.people.random()
         post, user = str(self.people.randrange(self.schedule.posts)), str(self.people.randrange(self.schedule.users))
-        self.clock += self.people.random()
+        self.clock += self.people.random() * (300 if self.schedule.has("hours") else 1)
         rare = [name for name in FEATURES if self.schedule.has(name)]
         if choice < 0.68 or not rare:
             self._toggle(post, user)
@@ -442,6 +444,7 @@ class World:
             return
         # A post that comes back has no marks: it counts all that is delivered from then on, and nothing else.
         self._wake_all()
+        self.missed[post] = 0
         self.recreated[post] = {shard.id: shard.position for shard in self.shards}
         self.table.add_post(post)
 
@@ -459,7 +462,8 @@ class World:
                     settled.add(shard.id)
         if not ready:
             return False
-        shard = self.luck.choice(ready)
+        self.clock = max(self.clock, min(shard.retry_at for shard in ready))
+        shard = self.luck.choice([shard for shard in ready if shard.retry_at <= self.clock])
         if not shard.pieces:
             end = min(shard.position + self.luck.choice((1, 2, 5, 20, 1000)), len(shard.records))
             shard.pieces = [Piece(shard.position, end)]
@@ -554,7 +558,9 @@ class World:
             shard.pieces[:0] = [Piece(cut, middle, attempts), Piece(middle, piece.end, attempts)]
         else:
             shard.pieces.insert(0, Piece(cut, piece.end, attempts))
-        self.clock += self.luck.choice((0.1, 1, 30, 700 if self.schedule.has("hours") else 60))
+        shard.retry_at = self.clock + self.luck.choice(
+            (0.1, 1, 30, *((700, 7200) if self.schedule.has("hours") else ()))
+        )
 
     def _discard(self, shard: Shard, first: int, end: int) -> None:
         """Send a batch to the failure queue as metadata. What of it is not in a tally, the marks say."""
@@ -590,9 +596,8 @@ class World:
 
     # The end.
 
-    def drain(self) -> None:
-        """Deliver all there is; after a while, without faults."""
-        faulty = 30
+    def drain(self, faulty: int = 30) -> None:
+        """Deliver all there is; after a number of deliveries, without faults."""
         # Without faults, each delivery settles at least one record.
         for patience in range(faulty + sum(len(shard.records) for shard in self.shards) + 1):
             if not self.deliver(calm=patience >= faulty):
@@ -607,8 +612,7 @@ class World:
         for user in ("first", "second"):
             for post in range(self.schedule.posts):
                 self._toggle(str(post), user)
-            while self.deliver(calm=True):
-                pass
+            self.drain(faulty=0)
         for post in range(self.schedule.posts):
             marks = self.table.marks(str(post))
             stale = [name for name in marks if float(marks[name]["at"]["N"]) < self.clock - 2 * DAY]
@@ -658,7 +662,7 @@ class World:
 
 _running = threading.local()
 # What the handler says of itself is tested elsewhere, and a million schedules would say a lot.
-aggregator._metrics = unittest.mock.Mock()
+aggregator._metrics = types.SimpleNamespace(add_metric=lambda *_: None, flush_metrics=lambda: None)
 
 
 def _post_of(entry: dict[str, Any]) -> str | None:
