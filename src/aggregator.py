@@ -27,8 +27,10 @@ _settings = Settings.from_environment(os.environ)
 if _settings.failed_batches_url is None:
     raise SettingsError("FAILED_BATCHES_URL is missing: a change that cannot be counted would have no place to go")
 
-_logger = Logger(service="aggregator")
-_metrics = Metrics(namespace="Tallystream", service="aggregator")
+# The service is the metrics' dimension; the template makes it the stack's own.
+_service = os.environ.get("POWERTOOLS_SERVICE_NAME", "aggregator")
+_logger = Logger(service=_service)
+_metrics = Metrics(namespace="Tallystream", service=_service)
 _pool = ThreadPoolExecutor(THREADS)
 # One client for all threads: https://docs.aws.amazon.com/boto3/latest/guide/clients.html#multithreading-or-multiprocessing
 _config = Config(

@@ -1,6 +1,19 @@
-"""What the whole suite says at its end: how many schedules were played, and which planted bugs were found."""
+"""What concerns the whole suite: which tests share a worker, and what the simulation found."""
+
+from pathlib import Path
 
 import pytest
+
+# Each of these folders has one emulator for all its tests, so that several workers would each start their own.
+TOGETHER = {"e2e", "runtime"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a folder that shares an emulator on one worker (`--dist loadgroup`)."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(folder))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -30,8 +30,8 @@ ALARMS = {
     ("AWS/Lambda", "Throttles", "LikesApiFunction"),
     ("AWS/Lambda", "DroppedEventCount", "StreamMapping"),
     ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "FailedBatches"),
-    ("Tallystream", "Failed", "aggregator"),
-    ("Tallystream", "Negative", "aggregator"),
+    ("Tallystream", "Failed", "${AWS::StackName}-aggregator"),
+    ("Tallystream", "Negative", "${AWS::StackName}-aggregator"),
 }
 
 
@@ -160,7 +160,7 @@ def test_the_environment_of_the_aggregator(deployed):
     """The names are a contract with the code."""
     environment = deployed()["AggregatorFunction"]["Properties"]["Environment"]["Variables"]
     assert environment == COMMON_ENVIRONMENT | {
-        "POWERTOOLS_SERVICE_NAME": "aggregator",
+        "POWERTOOLS_SERVICE_NAME": {"Fn::Sub": "${AWS::StackName}-aggregator"},
         "FAILED_BATCHES_URL": {"Ref": "FailedBatches"},
     }
 
@@ -168,7 +168,7 @@ def test_the_environment_of_the_aggregator(deployed):
 def test_the_environment_of_the_api(deployed):
     """The same table, rules and counting path as the aggregator has, and no queue."""
     environment = deployed()["LikesApiFunction"]["Properties"]["Environment"]["Variables"]
-    assert environment == COMMON_ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": "likes-api"}
+    assert environment == COMMON_ENVIRONMENT | {"POWERTOOLS_SERVICE_NAME": {"Fn::Sub": "${AWS::StackName}-likes-api"}}
 
 
 def test_parameters_reach_the_functions(deployed):
@@ -212,7 +212,8 @@ def test_the_alarms_watch_what_can_go_wrong(deployed):
     for alarm in alarms:
         (dimension,) = alarm["Dimensions"]
         value = dimension["Value"]
-        watched.add((alarm["Namespace"], alarm["MetricName"], *(references(value) or {value})))
+        source = {value["Fn::Sub"]} if "Fn::Sub" in value else references(value)
+        watched.add((alarm["Namespace"], alarm["MetricName"], *source))
         assert alarm["TreatMissingData"] == "notBreaching"
         assert alarm["AlarmDescription"]
         assert "AlarmActions" not in alarm
