@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+# First of all: boto3's default session sends its requests to moto only if moto was imported when it was made, which
+# the simulation does when it loads the handler.
+import moto.core  # noqa: F401
 import pytest
 
 # Each of these folders has one emulator for all its tests, so that several workers would each start their own.

@@ -56,6 +56,13 @@ def proxy(stream_app, tmp_path_factory):
         yield running
 
 
+@pytest.fixture(autouse=True)
+def calm_again(proxy):
+    """No test leaves its faults to the next one."""
+    yield
+    proxy.inject()
+
+
 @pytest.fixture
 def app(stream_app, proxy):
     """The stack that counts by the stream, with both functions behind the proxy; afterwards they are as before."""
@@ -66,7 +73,6 @@ def app(stream_app, proxy):
         variables = {**environment["Variables"], "AWS_ENDPOINT_URL": proxy.url}
         client.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
     yield stream_app
-    proxy.inject()
     for name, environment in before.items():
         client.update_function_configuration(FunctionName=name, Environment=environment)
 

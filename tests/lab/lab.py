@@ -18,7 +18,6 @@ not, and 2 if the blind counter was exact as well: then nothing was tested.
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 import unittest.mock
@@ -33,13 +32,7 @@ from rich.table import Table
 
 from builders import NOW, record, windowed
 from fakes import FakeDynamoDb, FakeSqs, client_error
-
-os.environ.setdefault("TABLE_NAME", "Lab")
-os.environ.setdefault("FAILED_BATCHES_URL", "https://sqs.invalid/failed")
-os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-os.environ["POWERTOOLS_LOG_LEVEL"] = "CRITICAL"
-
-import aggregator
+from simulation.world import aggregator
 from tallystream.batches import Batches
 from tallystream.changes import group, net
 from tallystream.dynamodb import DynamoDbTable

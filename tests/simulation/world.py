@@ -18,26 +18,23 @@ What is modelled, and what of AWS each part stands for:
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import random
 import threading
 import types
+import unittest.mock
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from builders import record, windowed
 from fakes import FakeDynamoDb, FakeSqs, client_error
-
-os.environ.setdefault("TABLE_NAME", "Simulated")
-os.environ.setdefault("FAILED_BATCHES_URL", "https://sqs.invalid/failed")
-os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-os.environ["POWERTOOLS_LOG_LEVEL"] = "CRITICAL"
-
-import aggregator
+from tallystream import batches as batches_module
 from tallystream import counters
 from tallystream.batches import Batches
 from tallystream.dynamodb import DynamoDbTable
@@ -45,6 +42,29 @@ from tallystream.failures import SqsFailures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+
+def _load_handler() -> types.ModuleType:
+    """Import the handler, as Lambda does it, into a module of its own that no other test sees."""
+    environment = {
+        "TABLE_NAME": "Simulated",
+        "FAILED_BATCHES_URL": "https://sqs.invalid/failed",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    path = Path(batches_module.__file__).parents[1] / "aggregator.py"
+    spec = importlib.util.spec_from_file_location("simulated_aggregator", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    with unittest.mock.patch.dict(os.environ, environment):
+        spec.loader.exec_module(module)
+    # What the handler says of itself is tested elsewhere, and a million schedules would say a lot.
+    module._metrics = types.SimpleNamespace(add_metric=lambda *_: None, flush_metrics=lambda: None)
+    module._logger = types.SimpleNamespace(info=lambda *_, **__: None, warning=lambda *_, **__: None)
+    return module
+
+
+aggregator = _load_handler()
 
 SDK_FAULTS = ("lost_request", "lost_answer", "throttle", "server_error", "server_error_applied", "denied")
 INVOCATION_FAULTS = ("killed_before", "killed_after", "out_of_time", "hot_partitions", "zombie")
@@ -661,8 +681,6 @@ class World:
 
 
 _running = threading.local()
-# What the handler says of itself is tested elsewhere, and a million schedules would say a lot.
-aggregator._metrics = types.SimpleNamespace(add_metric=lambda *_: None, flush_metrics=lambda: None)
 
 
 def _post_of(entry: dict[str, Any]) -> str | None:
