@@ -152,7 +152,7 @@ def test_the_aggregator_has_time_and_the_api_stays_within_its_gateway(deployed):
     """The aggregator retries for most of a minute; API Gateway gives up after 30 seconds."""
     resources = deployed()
     assert resources["AggregatorFunction"]["Properties"]["Timeout"] == 60
-    assert resources["AggregatorFunction"]["Properties"]["MemorySize"] == 1024
+    assert resources["AggregatorFunction"]["Properties"]["MemorySize"] == 1769
     assert resources["LikesApiFunction"]["Properties"]["Timeout"] < 30
 
 

@@ -40,7 +40,7 @@ class Function:
     environment: Mapping[str, str]
     """The function's own variables, and what it needs to find its AWS."""
     timeout_s: int = 60
-    memory_mb: int = 1024
+    memory_mb: int = 1769
 
 
 @dataclass(frozen=True, slots=True)
