@@ -1,7 +1,7 @@
 """A DynamoDB client and an SQS client that live in memory, at boto3's client boundary.
 
-The product's own request building, error reading and retries run against them. `tests/unit/test_client_contract.py`
-holds the fake, moto and the embedded AWS to the same answers. Only what the product sends is understood; anything else
+The product's own request building, error reading and retries run against them. `tests/contract.py` holds the
+fake, moto and the embedded AWS to the same answers. Only what the product sends is understood; anything else
 fails loudly.
 """
 

@@ -30,7 +30,7 @@ def test_a_signed_request_of_the_back_end_is_answered(stream_app, back_end, post
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
-def test_an_unsigned_request_is_refused(stream_app, post_id, method):
+def test_b38_an_unsigned_request_is_refused(stream_app, post_id, method):
     """No route answers a request without a signature, and none of them writes."""
     path = {
         "GET": ("posts", post_id),
@@ -74,8 +74,8 @@ def test_a_user_without_rights_is_refused(stream_app, stranger, post_id):
 
 
 @pytest.mark.parametrize("user_id", ["a?b", "a b", "😀", 'a"b', "a==", "auth0|a:b", "사용자", "a+b", ".", ".."])
-def test_an_id_arrives_as_the_client_meant_it(stream_app, back_end, post_id, user_id):
-    """Percent-encoded once in a signed path, an id is the same in the answer and in the table (case B36)."""
+def test_b36_an_id_arrives_as_the_client_meant_it(stream_app, back_end, post_id, user_id):
+    """Percent-encoded once in a signed path, an id is the same in the answer and in the table."""
     url = stream_app.api.url + path_of("posts", post_id, "likes", user_id)
     answer = httpx.put(url, headers=signed_headers("PUT", url, b"", back_end, REGION))
     assert (answer.status_code, answer.json()["userId"]) == (201, user_id)
@@ -86,8 +86,8 @@ def test_an_id_arrives_as_the_client_meant_it(stream_app, back_end, post_id, use
     assert "Item" in stored
 
 
-def test_an_id_with_a_percent_sign_is_one_id(stream_app, post_id):
-    """`100%` and `100%25` are two users, each liked and unliked by itself: nothing is decoded twice (case B36).
+def test_b36_an_id_with_a_percent_sign_is_one_id(stream_app, post_id):
+    """`100%` and `100%25` are two users, each liked and unliked by itself: nothing is decoded twice.
 
     The embedded AWS hands the percent sign over as `%25`, and says that an HTTP API does; so the key may hold that.
     """
@@ -104,8 +104,8 @@ def test_an_id_with_a_percent_sign_is_one_id(stream_app, post_id):
     ("segments", "status"),
     [(("likes", "a#b"), 400), (("likes", "a/b"), 404), (("likes", "u1", ""), 404), (("likes", "a" * 257), 400)],
 )
-def test_an_id_that_no_key_may_hold_writes_nothing(stream_app, post_id, segments, status):
-    """`#` and over-long ids are a 400; a slash, encoded or at the end, meets no route (case B36)."""
+def test_b36_an_id_that_no_key_may_hold_writes_nothing(stream_app, post_id, segments, status):
+    """`#` and over-long ids are a 400; a slash, encoded or at the end, meets no route."""
     answer = stream_app.api.call("PUT", "posts", post_id, *segments)
     assert answer.status_code == status
     assert stream_app.children(post_id) == set()

@@ -5,8 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from tallyctl.stack import resource
+from tallystream.likes import Backoff, TransactionPath
+from tallystream.rules import DEFAULT_COUNTERS, Rules
 
 pytestmark = pytest.mark.e2e
 
@@ -33,8 +36,8 @@ def test_a_burst_of_likes_and_unlikes_is_counted_exactly(app, post_id):
     assert app.settled(post_id, likes) == likes
 
 
-def test_only_one_of_fifty_unlikes_subtracts(app, post_id):
-    """50 DELETEs at once of one like, and those of a user who never liked, take the tally from 1 to 0 (case B05)."""
+def test_b05_only_one_of_fifty_unlikes_subtracts(app, post_id):
+    """50 DELETEs at once of one like, and those of a user who never liked, take the tally from 1 to 0."""
     app.api.call("PUT", "posts", post_id, "likes", "u1")
     assert app.settled(post_id, 1) == 1
     users = ["u1"] * 50 + ["u9"] * 5
@@ -60,6 +63,30 @@ def test_a_like_of_a_missing_post_is_refused_on_the_transaction_path(transaction
     name = f"missing-{uuid.uuid4().hex[:8]}"
     assert transaction_app.api.call("PUT", "posts", name, "likes", "u1").status_code == 404
     assert transaction_app.children(name) == set()
+
+
+def test_b34_a_token_and_body_sent_twice_count_once(transaction_app):
+    """The second is answered like the first and adds nothing; the token with another delta is a mismatch, and raised.
+
+    A token made of post and user would so swallow the third of like, unlike, like, which counts with one of its own.
+    """
+    name, tokens, waits = f"post-{uuid.uuid4().hex[:8]}", ["a", "a", "a", "b", "a", "c"], []
+    transaction_app.create(name)
+    path = TransactionPath(
+        transaction_app.dynamodb,
+        transaction_app.stack.table_name,
+        Backoff(waits.append, lambda: 0.0),
+        Rules.parse(DEFAULT_COUNTERS),
+        lambda: f"{name}-{tokens.pop(0)}",
+    )
+    assert [path.like(name, "u1", 1), path.like(name, "u1", 1)] == [True, True]
+    assert transaction_app.tally(name) == 1
+    with pytest.raises(ClientError, match="IdempotentParameterMismatch"):
+        path.unlike(name, "u1")
+    assert (path.unlike(name, "u1"), transaction_app.tally(name)) == (True, 0)
+    assert (path.like(name, "u1", 1), transaction_app.tally(name)) == (True, 0)  # swallowed: the first like's token
+    assert (path.like(name, "u1", 1), transaction_app.tally(name)) == (True, 1)
+    assert (waits, tokens) == ([], [])
 
 
 def test_the_aggregator_may_not_write_likes(stream_app):

@@ -1,4 +1,4 @@
-"""`tallyctl` as a person uses it: started, demonstrated, repeated, restarted and stopped (case B40)."""
+"""`tallyctl` as a person uses it: started, demonstrated, repeated, restarted and stopped."""
 
 import json
 import uuid
@@ -29,12 +29,12 @@ def test_the_status_has_the_outputs_of_the_stack(stream_app, tallyctl):
     )
     status = json.loads(found.stdout)
     assert status["running"] is True
-    assert status["outputs"] == dict(stream_app.stack.outputs)
+    assert status["outputs"] == {**stream_app.stack.outputs, "ApiUrl": stream_app.api.url}
     assert status["outputs"].keys() == {"TableName", "ApiUrl", "AggregatorFunctionName", "FailedBatchesUrl"}
 
 
-def test_the_demo_is_right_each_time_it_is_run_and_after_a_restart(endpoint, tallyctl):
-    """Up twice, three demos, a restart, one more demo: every tally is right, and there is one mapping (case B40)."""
+def test_b40_the_demo_is_right_each_time_it_is_run_and_after_a_restart(endpoint, tallyctl):
+    """Up twice, three demos, a restart, one more demo: every tally is right, and there is one mapping."""
     where = ("--endpoint-url", endpoint)
 
     def run(*arguments: str) -> dict:

@@ -22,8 +22,8 @@ BUNDLES = pytest.mark.parametrize(
 
 
 @BUNDLES
-def test_a_handler_and_all_it_imports_come_from_its_bundle(aws, logical_id, module):
-    """Nothing is taken from beside it except boto3, which Lambda's runtime has (case B39)."""
+def test_b39_a_handler_and_all_it_imports_come_from_its_bundle(aws, logical_id, module):
+    """Nothing is taken from beside it except boto3, which Lambda's runtime has."""
     folder = bundle.folder(logical_id)
     asked = subprocess.run(
         [sys.executable, "-c", ASK, module],

@@ -36,8 +36,8 @@ def handler(tmp_path):
     return write
 
 
-def test_a_batch_is_counted_once_however_often_it_comes(aws, aggregator, post_id):
-    """The second time its sequence numbers are in the mark (case B01)."""
+def test_b01_a_batch_is_counted_once_however_often_it_comes(aws, aggregator, post_id):
+    """The second time its sequence numbers are in the mark."""
     event = batch(*(like(number, post_id, f"u{number}") for number in range(101, 201)), unlike(201, post_id, "u101"))
     for _ in range(2):
         answer = aggregator.invoke(event)

@@ -40,23 +40,23 @@ def test_there_is_one_mapping_and_no_hidden_one(template):
 
 @pytest.mark.parametrize("counting_path", ["stream", "transaction"])
 @pytest.mark.parametrize("window", [0, 60])
-def test_the_parallelisation_factor_is_always_one(mapping, counting_path, window):
+def test_b32_the_parallelisation_factor_is_always_one(mapping, counting_path, window):
     """Above one, Lambda keeps order per item only, and a mark would hide records that it has not counted."""
     assert mapping(CountingPath=counting_path, WindowSeconds=window)["ParallelizationFactor"] == 1
 
 
-def test_the_stream_is_found_through_the_table(mapping):
-    """A stream that is replaced gets another ARN, and a written-out one would hear nothing (B23)."""
+def test_b23_the_stream_is_found_through_the_table(mapping):
+    """A stream that is replaced gets another ARN, and a written-out one would hear nothing."""
     assert mapping()["EventSourceArn"] == {"Fn::GetAtt": ["SocialTable", "StreamArn"]}
 
 
-def test_reading_starts_at_the_first_record(mapping):
-    """LATEST loses what is written while the mapping is being created (B24)."""
+def test_b24_reading_starts_at_the_first_record(mapping):
+    """LATEST loses what is written while the mapping is being created."""
     assert mapping()["StartingPosition"] == "TRIM_HORIZON"
 
 
-def test_retries_end_while_the_stream_still_has_the_records(mapping):
-    """Finite retries and an age well below the stream's 24 hours leave time to redrive (B14)."""
+def test_b14_retries_end_while_the_stream_still_has_the_records(mapping):
+    """Finite retries and an age well below the stream's 24 hours leave time to redrive."""
     properties = mapping()
     assert 0 < properties["MaximumRetryAttempts"] <= 10_000
     assert 3600 <= properties["MaximumRecordAgeInSeconds"] <= 12 * 3600
@@ -95,8 +95,8 @@ def test_any_window_excludes_the_filter(mapping, window):
     assert "FilterCriteria" not in mapping(WindowSeconds=window)
 
 
-def test_no_filter_compares_numbers(template, values):
-    """In a stream record an N is a string, so a numeric rule under it lets nothing through (B21)."""
+def test_b21_no_filter_compares_numbers(template, values):
+    """In a stream record an N is a string, so a numeric rule under it lets nothing through."""
     patterns = [json.loads(value) for key, value in values(template) if key == "Pattern"]
     assert patterns
     for pattern in patterns:

@@ -68,14 +68,14 @@ def before(graph, name):
     return graph[name].union(*(before(graph, other) for other in graph[name]))
 
 
-def test_no_resource_waits_for_itself(graph):
-    """A circular reference is found by CloudFormation only when it deploys (B39)."""
+def test_b39_no_resource_waits_for_itself(graph):
+    """A circular reference is found by CloudFormation only when it deploys."""
     order = list(graphlib.TopologicalSorter(graph).static_order())
     assert order.index("SocialTable") < order.index("StreamMapping")
 
 
-def test_the_rights_come_before_the_mapping_that_uses_them(graph):
-    """Lambda checks the stream and queue rights while it creates the mapping (B39)."""
+def test_b39_the_rights_come_before_the_mapping_that_uses_them(graph):
+    """Lambda checks the stream and queue rights while it creates the mapping."""
     assert "AggregatorRole" in graph["StreamMapping"]
     assert {"SocialTable", "FailedBatches"} <= before(graph, "AggregatorRole")
 
@@ -143,8 +143,8 @@ def test_each_function_runs_as_designed(deployed, function, module, logs):
 
 
 @pytest.mark.parametrize("module", [module for module, _ in FUNCTIONS.values()])
-def test_each_handler_is_in_the_bundle(module):
-    """A handler beside the code folder is not deployed (B39)."""
+def test_b39_each_handler_is_in_the_bundle(module):
+    """A handler beside the code folder is not deployed."""
     assert (ROOT / "src" / f"{module}.py").is_file()
 
 

@@ -1,149 +1,19 @@
-"""The fake and moto answer the product's requests as DynamoDB does, or the table below says where not and why.
-
-Tests on a double prove no more than the double is worth. Each case is a request as the product builds it, or one that
-DynamoDB refuses on principle, with the answer that DynamoDB's documentation gives.
-"""
+"""The fake and moto answer the product's requests as DynamoDB does, or `contract.GAPS` says where not and why."""
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from builders import NOW
+from contract import CASES, GAPS, check, create_table, expect_gap
 from fakes import FakeDynamoDb
-from tallystream.counters import SECONDS_A_MARK_MATTERS, Share, _request
-
-TABLE = "T"
-P1 = {"PK": {"S": "POST#p1"}, "SK": {"S": "META"}}
-LIKE = {"PK": {"S": "POST#p1"}, "SK": {"S": "LIKE#USER#u1"}}
-MARK = "mark#1"
-STALE = NOW - SECONDS_A_MARK_MATTERS - 1
-
-GAPS = {
-    (
-        "moto",
-        "too large an item",
-    ): "moto 5.2.5 takes 405,000 bytes for the limit of 409,600, and refuses the item before",
-    ("moto", "tally is text"): "moto 5.2.5 has applied the SET when it refuses the ADD: half an update",
-    ("moto", "seq is a number"): "moto 5.2.5 raises TypeError where a condition compares a number with a string",
-    ("moto", "stale mark of no age"): "moto 5.2.5 raises TypeError where a condition compares a string with a number",
-    ("moto", "undefined name"): "moto 5.2.5 raises KeyError for a name that is not given",
-}
-"""Where a client is known to answer otherwise: (client, case) -> why. A gap that closes fails, so that it is noted."""
-
-
-def mark(number, at=NOW):
-    """Return a mark as the table holds it."""
-    return {"M": {"seq": {"S": f"{number:040d}"}, "at": {"N": str(at)}}}
-
-
-def post(**attributes):
-    """Return the item of post p1."""
-    return {**P1, **attributes}
-
-
-def update(*changes, stale=()):
-    """Return the product's request for changes (number, delta, attribute)."""
-    left = [(f"{number:040d}", attribute, delta, 0) for number, delta, attribute in changes]
-    share = Share(("POST#p1", "META"), left, NOW)
-    return "update_item", _request(share, MARK, NOW, stale)
-
-
-def raw(expression, condition="attribute_exists(PK)", names=None, values=None):
-    """Return an UpdateItem request that the product does not send."""
-    request = {"Key": P1, "UpdateExpression": expression, "ConditionExpression": condition}
-    request |= {"ExpressionAttributeNames": names} if names else {}
-    return "update_item", request | ({"ExpressionAttributeValues": values} if values else {})
-
-
-ONE = update((101, 1, "n"), (102, 1, "n"))
-THREE = update((101, 1, "a"), (102, -1, "b"), (103, 1, "c"), (104, -1, "c"))
-CLEAN = update((101, 1, "n"), stale=("mark#old", "mark#gone"))
-ONE_MARKED = {MARK: mark(102)}
-PUT = "put_item", {"Item": LIKE, "ConditionExpression": "attribute_not_exists(PK)"}
-DELETE = "delete_item", {"Key": LIKE, "ConditionExpression": "attribute_exists(PK)"}
-REFUSED = "ConditionalCheckFailedException"
-INVALID = "ValidationException"
-
-CASES = {
-    # case: (request, item before, what is answered, item after); an answer is an item, an error's code, or both
-    "first count": (ONE, post(n={"N": "0"}), (None, post(n={"N": "2"}, **ONE_MARKED)), ...),
-    "no tally yet": (ONE, post(body={"S": "x"}), (None, post(body={"S": "x"}, n={"N": "2"}, **ONE_MARKED)), ...),
-    "mark below": (ONE, post(n={"N": "7"}, **{MARK: mark(100)}), (None, post(n={"N": "9"}, **ONE_MARKED)), ...),
-    "mark at the first": (ONE, post(**{MARK: mark(101)}), (REFUSED, post(**{MARK: mark(101)})), ...),
-    "mark at the last": (ONE, post(**{MARK: mark(102)}), (REFUSED, post(**{MARK: mark(102)})), ...),
-    "mark above": (
-        ONE,
-        post(n={"N": "2"}, **{MARK: mark(9**39)}),
-        (REFUSED, post(n={"N": "2"}, **{MARK: mark(9**39)})),
-        ...,
-    ),
-    "missing parent": (ONE, None, (REFUSED, None), None),
-    "mark is no map": (ONE, post(**{MARK: {"S": "5"}}), (REFUSED, post(**{MARK: {"S": "5"}})), ...),
-    "mark has no seq": (ONE, post(**{MARK: {"M": {}}}), (REFUSED, post(**{MARK: {"M": {}}})), ...),
-    "seq is a number": (
-        ONE,
-        post(**{MARK: {"M": {"seq": {"N": "5"}}}}),
-        (REFUSED, post(**{MARK: {"M": {"seq": {"N": "5"}}}})),
-        ...,
-    ),
-    "several attributes": (
-        THREE,
-        post(a={"N": "1"}),
-        (None, post(a={"N": "2"}, b={"N": "-1"}, c={"N": "0"}, **{MARK: mark(104)})),
-        ...,
-    ),
-    "net of zero": (
-        update((101, 1, "n"), (102, -1, "n")),
-        post(n={"N": "3"}),
-        (None, post(n={"N": "3"}, **ONE_MARKED)),
-        ...,
-    ),
-    "below zero": (update((102, -1, "n")), post(n={"N": "0"}), (None, post(n={"N": "-1"}, **ONE_MARKED)), ...),
-    "tally is text": (ONE, post(n={"S": "2"}), (INVALID, None), post(n={"S": "2"})),
-    "stale mark removed": (
-        CLEAN,
-        post(**{"mark#old": mark(1, STALE)}),
-        (None, post(n={"N": "1"}, **{MARK: mark(101)})),
-        ...,
-    ),
-    "stale mark renewed": (CLEAN, post(**{"mark#old": mark(1)}), (REFUSED, post(**{"mark#old": mark(1)})), ...),
-    "stale mark of no age": (
-        CLEAN,
-        post(**{"mark#old": {"M": {"at": {"S": "1"}}}}),
-        (REFUSED, post(**{"mark#old": {"M": {"at": {"S": "1"}}}})),
-        ...,
-    ),
-    "too large an item": (ONE, post(body={"S": "x" * (400 * 1024 - 75)}), (INVALID, None), ...),
-    "overlapping paths": (
-        raw("SET #a = :v ADD #b :v", names={"#a": "n", "#b": "n"}, values={":v": {"N": "1"}}),
-        post(),
-        (INVALID, None),
-        ...,
-    ),
-    "unused name": (raw("ADD n :v", names={"#a": "n"}, values={":v": {"N": "1"}}), post(), (INVALID, None), ...),
-    "unused value": (raw("ADD n :v", values={":v": {"N": "1"}, ":w": {"N": "1"}}), post(), (INVALID, None), ...),
-    "undefined value": (raw("ADD n :v", values={":w": {"N": "1"}}), post(), (INVALID, None), ...),
-    "undefined name": (raw("ADD #n :v", values={":v": {"N": "1"}}), post(), (INVALID, None), ...),
-    "like": (PUT, None, (None, None), LIKE),
-    "like again": (PUT, LIKE, (REFUSED, None), LIKE),
-    "unlike": (DELETE, LIKE, (None, None), None),
-    "unlike again": (DELETE, None, (REFUSED, None), None),
-}
 
 
 @pytest.fixture(scope="module")
 def moto():
-    """Give a client of moto with the table T."""
+    """Give a client of moto with the table."""
     with mock_aws():
         client = boto3.client("dynamodb", region_name="eu-west-1")
-        keys = ("PK", "HASH"), ("SK", "RANGE")
-        client.create_table(
-            TableName=TABLE,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
-        )
+        create_table(client)
         yield client
 
 
@@ -153,40 +23,15 @@ def fake():
     return FakeDynamoDb()
 
 
-@pytest.fixture(params=["fake", "moto"])
-def clients(request):
-    """Give each client in turn, with an empty table T behind it, as (name, client)."""
-    client = request.getfixturevalue(request.param)
-    for key in (P1, LIKE):
-        client.delete_item(TableName=TABLE, Key=key)
-    return request.param, client
-
-
+@pytest.mark.parametrize("name", ["fake", "moto"])
 @pytest.mark.parametrize("case", CASES)
-def test_each_client_answers_as_dynamodb_does(request, clients, case):
+def test_each_client_answers_as_dynamodb_does(request, name, case):
     """The answer, the item that comes with it, and the item that is there afterwards are DynamoDB's."""
-    name, client = clients
-    if (name, case) in GAPS:
-        request.applymarker(
-            pytest.mark.xfail(
-                reason=GAPS[name, case], strict=True, raises=(AssertionError, ClientError, KeyError, TypeError)
-            )
-        )
-    (operation, parameters), before, (code, item), after = CASES[case]
-    if before:
-        client.put_item(TableName=TABLE, Item=before)
-    try:
-        answer = getattr(client, operation)(TableName=TABLE, **parameters)
-        answered = None, answer.get("Attributes")
-    except ClientError as error:
-        answered = error.response["Error"]["Code"], error.response.get("Item")
-    assert answered == (code, item)
-    if after is ...:
-        after = before if code else item
-    key = parameters.get("Key") or parameters["Item"]
-    assert client.get_item(TableName=TABLE, Key={"PK": key["PK"], "SK": key["SK"]}).get("Item") == after
+    expect_gap(request, name, case)
+    check(request.getfixturevalue(name), case)
 
 
-def test_every_gap_is_of_a_case_that_is_there():
+def test_every_gap_is_of_a_client_and_a_case_that_are_there():
     """A gap of a case that was renamed would be forgotten."""
+    assert {name for name, _ in GAPS} <= {"fake", "moto", "ministack"}
     assert {case for _, case in GAPS} <= set(CASES)

@@ -1,6 +1,7 @@
 """Liking and unliking on both counting paths, against moto's DynamoDB and against planted errors."""
 
 import itertools
+import random
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
@@ -76,11 +77,24 @@ def tally(client, sort_key="META", attribute="likeTally"):
 class TestBothPaths:
     """What the paths agree in."""
 
-    def test_a_like_is_new_once(self, client, path):
-        """The second like of a user changes nothing, and the first keeps its time."""
+    def test_b11_a_like_is_new_once(self, client, path):
+        """The second like rewrites nothing, so that the stream has no record of it: the first keeps time and note."""
         assert path.like("p1", "u1", NOW)
+        noted = {**item(client, "POST#p1", "LIKE#USER#u1"), "note": {"S": "by another program"}}
+        client.put_item(TableName=TABLE, Item=noted)
+        counted = tally(client)
         assert not path.like("p1", "u1", NOW + 60)
-        assert item(client, "POST#p1", "LIKE#USER#u1")["likedAt"] == {"N": str(NOW)}
+        assert item(client, "POST#p1", "LIKE#USER#u1") == noted
+        assert tally(client) == counted
+
+    def test_b12_an_expired_like_is_a_like_until_it_is_deleted(self, client, path):
+        """Time to live is DynamoDB's business: what it has not deleted yet cannot be liked again, but taken back."""
+        path.like("p1", "u1", NOW)
+        past = {**item(client, "POST#p1", "LIKE#USER#u1"), "ttl": {"N": str(NOW - 60)}}
+        client.put_item(TableName=TABLE, Item=past)
+        assert not path.like("p1", "u1", NOW)
+        assert path.unlike("p1", "u1")
+        assert items(client) == [("POST#p1", "META")]
 
     def test_an_unlike_takes_a_like_back_once(self, client, path):
         """The second unlike, and that of someone who never liked, change nothing."""
@@ -130,12 +144,13 @@ class TestBothPaths:
     @pytest.mark.parametrize(
         "code", ["ValidationException", "IdempotentParameterMismatchException", "AccessDeniedException", "Surprise"]
     )
-    def test_a_bug_is_raised_as_it_is(self, client, path, code, waits):
+    def test_b34_a_bug_such_as_a_token_s_mismatch_is_raised_and_not_tried_again(self, client, path, code, waits):
         """What no repetition mends is never repeated, and never becomes an answer."""
-        plant(client, "PutItem", client_error(code))
-        plant(client, "TransactWriteItems", client_error(code))
+        puts = plant(client, "PutItem", client_error(code))
+        transactions = plant(client, "TransactWriteItems", client_error(code))
         with pytest.raises(ClientError, match=code):
             path.like("p1", "u1", NOW)
+        assert len(puts + transactions) == 1
         assert waits == []
         assert items(client) == [("POST#p1", "META")]
 
@@ -155,25 +170,25 @@ class TestStreamPath:
         assert stream.like("gone", "u1", NOW)
         assert ("POST#gone", "LIKE#USER#u1") in items(client)
 
-    def test_fifty_unlikes_delete_one_like(self, client, stream):
-        """One of fifty deletes one like; the others are told that nothing was there."""
+    def test_b05_fifty_unlikes_delete_one_like(self, client, stream):
+        """One of fifty deletes one like; the others, and one who never liked, are told that nothing was there."""
         stream.like("p1", "u1", NOW)
-        assert sum(stream.unlike("p1", "u1") for _ in range(50)) == 1
+        assert sum(stream.unlike("p1", user) for user in ["u1"] * 50 + ["u9"]) == 1
         assert items(client) == [("POST#p1", "META")]
 
-    def test_a_like_whose_first_answer_was_lost_is_there_once(self, client, stream):
+    def test_b03_a_like_whose_first_answer_was_lost_is_there_once(self, client, stream):
         """boto3's repetition meets the like that its first try stored: already so."""
         lose_first_answer(client, "PutItem")
         assert not stream.like("p1", "u1", NOW)
         assert items(client) == [("POST#p1", "LIKE#USER#u1"), ("POST#p1", "META")]
 
-    def test_a_conflict_is_tried_again(self, client, stream, waits):
+    def test_b31_a_conflict_is_tried_again(self, client, stream, waits):
         """A plain write can meet a running transaction; the SDK does not repeat it, so we do."""
         plant(client, "PutItem", *[client_error("TransactionConflictException")] * 2)
         assert stream.like("p1", "u1", NOW)
         assert waits == [0.05, 0.1]
 
-    def test_a_lasting_conflict_is_busy(self, client, stream, waits):
+    def test_b31_a_lasting_conflict_is_busy(self, client, stream, waits):
         """After six tries and 1.55 s the caller is told to come again."""
         calls = plant(client, "DeleteItem", *[client_error("TransactionConflictException")] * 6)
         with pytest.raises(BusyError) as caught:
@@ -214,10 +229,11 @@ class TestTransactionPath:
         transaction.unlike("p1", "u9")
         assert tally(client) == 1
 
-    def test_fifty_unlikes_subtract_one_like(self, client, transaction):
-        """One of fifty deletes the like and subtracts it; the tally never falls below zero."""
+    def test_b05_fifty_unlikes_subtract_one_like(self, client, transaction):
+        """One of fifty deletes the like and subtracts it, one who never liked neither: from 1 to 0, never below."""
         transaction.like("p1", "u1", NOW)
-        assert sum(transaction.unlike("p1", "u1") for _ in range(50)) == 1
+        assert tally(client) == 1
+        assert sum(transaction.unlike("p1", user) for user in ["u1"] * 50 + ["u9"]) == 1
         assert tally(client) == 0
 
     def test_a_post_that_is_missing_is_not_found(self, client, transaction):
@@ -259,10 +275,10 @@ class TestTransactionPath:
         assert not path.like("p1", "u1", NOW)
         assert item(client, "POST#p1", "LIKE#USER#u1") is not None
 
-    def test_a_token_belongs_to_one_request(self, client, transaction):
+    def test_b34_a_token_belongs_to_one_request(self, client, transaction):
         """All tries of one request share its token, and the next request has another.
 
-        So a try whose answer was lost is not counted again, and like, unlike, like within ten minutes counts.
+        So a try whose answer was lost is not counted again, and like, unlike, like within ten minutes counts thrice.
         """
         calls = plant(
             client,
@@ -270,20 +286,21 @@ class TestTransactionPath:
             cancelled("None", "TransactionConflict"),
             client_error("TransactionInProgressException"),
         )
-        transaction.like("p1", "u1", NOW)
-        transaction.unlike("p1", "u1")
-        transaction.like("p1", "u1", NOW)
+        tallies = []
+        for act in (lambda: transaction.like("p1", "u1", NOW), lambda: transaction.unlike("p1", "u1")) * 2:
+            assert act()
+            tallies.append(tally(client))
+        assert tallies == [1, 0, 1, 0]
         tokens = [call["ClientRequestToken"] for call in calls]
-        assert tokens == ["token-1", "token-1", "token-1", "token-2", "token-3"]
+        assert tokens == ["token-1", "token-1", "token-1", "token-2", "token-3", "token-4"]
         assert calls[0] == calls[1] == calls[2]
-        assert tally(client) == 1
 
     @pytest.mark.parametrize(
         "error",
         [cancelled("None", "TransactionConflict"), client_error("TransactionInProgressException")],
         ids=["conflict", "in progress"],
     )
-    def test_a_lasting_conflict_is_busy(self, client, transaction, error, waits):
+    def test_b31_a_lasting_conflict_is_busy(self, client, transaction, error, waits):
         """After six tries the caller is told to come again, and nothing was written."""
         calls = plant(client, "TransactWriteItems", *[error] * 6)
         with pytest.raises(BusyError) as caught:
@@ -292,6 +309,39 @@ class TestTransactionPath:
         assert len(calls) == 6
         assert len(waits) == 5
         assert items(client) == [("POST#p1", "META")]
+
+    @pytest.mark.parametrize("position", [0, 1, 2], ids=["the like", "first parent", "second parent"])
+    def test_b31_a_conflict_in_any_position_is_tried_again(self, client, backoff, waits, position):
+        """On the like or on any parent: five times it passes and the like counts once, six times it is busy."""
+        put_post(client, "TALLY")
+        path = transaction_path(client, backoff, TWO_PARENTS)
+        conflict = cancelled(*("TransactionConflict" if place == position else "None" for place in range(3)))
+        calls = plant(client, "TransactWriteItems", *[conflict] * CONFLICT_RETRIES)
+        assert path.like("p1", "u1", NOW)
+        assert waits == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8])
+        plant(client, "TransactWriteItems", *[conflict] * (CONFLICT_RETRIES + 1))
+        with pytest.raises(BusyError) as caught:
+            path.like("p1", "u2", NOW)
+        assert caught.value.kind is Kind.CONFLICT
+        assert len(calls) == 2 * (CONFLICT_RETRIES + 1)
+        assert [tally(client), tally(client, "TALLY", "likes")] == [1, 1]
+        assert ("POST#p1", "LIKE#USER#u2") not in items(client)
+
+    def test_b31_under_contention_a_like_is_counted_or_busy(self, client, transaction):
+        """Of 50 likes that meet up to six conflicts each, none is lost or doubled: six conflicts are told."""
+        chance, stored = random.Random(31), set()
+        for user in (f"u{number}" for number in range(50)):
+            conflicts = chance.randint(0, CONFLICT_RETRIES + 1)
+            plant(client, "TransactWriteItems", *[cancelled("None", "TransactionConflict")] * conflicts)
+            if conflicts > CONFLICT_RETRIES:
+                with pytest.raises(BusyError):
+                    transaction.like("p1", user, NOW)
+            else:
+                assert transaction.like("p1", user, NOW)
+                stored.add(f"LIKE#USER#{user}")
+        assert 10 < len(stored) < 50
+        assert {sort_key for _, sort_key in items(client)} == stored | {"META"}
+        assert tally(client) == len(stored)
 
     @pytest.mark.parametrize(
         ("codes", "outcome"),

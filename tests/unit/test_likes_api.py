@@ -99,17 +99,28 @@ def api(request):
 class TestLikes:
     """PUT and DELETE of likes."""
 
-    def test_a_like_is_created_once(self, api):
-        """PUT twice is 201, then 200."""
+    def test_b11_a_like_is_created_once(self, api, table):
+        """PUT twice is 201, then 200, and the second writes nothing: no record of it could be counted."""
         liked = {"postId": "p1", "userId": "u1", "liked": True}
         assert api.call(PUT, path_parameters=P1_U1) == (201, liked)
+        before = table.scan(TableName=TABLE)["Items"]
         assert api.call(PUT, path_parameters=P1_U1) == (200, liked)
+        assert table.scan(TableName=TABLE)["Items"] == before
 
-    def test_an_unlike_is_200_whether_or_not_there_was_a_like(self, api):
-        """DELETE twice is 200 both times."""
+    def test_b12_an_expired_like_is_shown_until_it_is_deleted(self, api, table):
+        """The list follows the items, as tally and audit do: what DynamoDB has not deleted yet is still a like."""
+        key = {"PK": {"S": "POST#p1"}, "SK": {"S": "LIKE#USER#u1"}}
+        table.put_item(TableName=TABLE, Item={**key, "likedAt": {"N": "1"}, "ttl": {"N": "2"}})
+        assert api.call(LIST, path_parameters=P1)[1]["likes"] == [{"userId": "u1", "likedAt": 1}]
+        assert api.call(PUT, path_parameters=P1_U1)[0] == 200
+
+    def test_b05_an_unlike_is_200_whether_or_not_there_was_a_like(self, api):
+        """DELETE twice is 200 both times, and so is that of a user who never liked; the tally ends at 0."""
         api.call(PUT, path_parameters=P1_U1)
-        for _ in range(2):
-            assert api.call(DELETE, path_parameters=P1_U1) == (200, {"postId": "p1", "userId": "u1", "liked": False})
+        for user in ("u1", "u1", "u9"):
+            unliked = {"postId": "p1", "userId": user, "liked": False}
+            assert api.call(DELETE, path_parameters={"postId": "p1", "userId": user}) == (200, unliked)
+        assert api.call(READ, path_parameters=P1)[1]["likeTally"] == 0
 
     @pytest.mark.parametrize(("path", "tally"), [("stream", 0), ("transaction", 1)])
     def test_the_tally_is_the_aggregators_or_the_transactions(self, deploy, path, tally):
@@ -132,24 +143,26 @@ class TestLikes:
         assert items(table) == []
 
     @pytest.mark.parametrize(
-        "user_id", ["a/b", "a?b", "a b", "\U0001f600", "100%", "100%25", 'a"b', "a==", "auth0|1:2", "글"]
+        "user_id",
+        ["a/b", "a?b", "a b", "\U0001f600", "100%", "100%25", "a%23b", 'a"b', "a==", "a+b", "b/", "auth0|1:2", "글"],
     )
-    def test_the_id_in_the_table_is_the_one_in_the_path(self, api, table, user_id):
-        """An id of any script comes back in the answer and lies in the key as it was sent, and is decoded only once."""
+    def test_b36_the_id_in_the_table_is_the_one_in_the_path(self, api, table, user_id):
+        """An id of any script comes back in the answer and lies in the key as it was sent: nothing decodes it again."""
         status, body = api.call(PUT, path_parameters={"postId": "p1", "userId": user_id})
         assert (status, body["userId"]) == (201, user_id)
         assert item(table, "POST#p1", f"LIKE#USER#{user_id}") is not None
         assert api.call(LIST, path_parameters=P1)[1]["likes"][0]["userId"] == user_id
 
-    def test_the_raw_path_is_never_read(self, api, table):
+    @pytest.mark.parametrize("raw_path", ["/posts/p1/likes/a b", "/posts/p1/likes/a%20b", "/posts/x/likes/y/"])
+    def test_b36_the_raw_path_is_never_read(self, api, table, raw_path):
         """Whether rawPath is still encoded depends on what stands in front; the ids come from pathParameters."""
         event = http_event(PUT, path_parameters={"postId": "p1", "userId": "a b"})
-        assert api.answer_to(event | {"rawPath": "/posts/x/likes/a%20b"})[0] == 201
-        assert item(table, "POST#p1", "LIKE#USER#a b") is not None
+        assert api.answer_to(event | {"rawPath": raw_path})[0] == 201
+        assert items(table) == [("POST#p1", "LIKE#USER#a b"), ("POST#p1", "META")]
 
     @pytest.mark.parametrize("user_id", ["a#b", "#x", "LIKE#USER#x", "", "a\tb", "x" * 257])
     @pytest.mark.parametrize("route", [PUT, DELETE])
-    def test_an_id_that_must_not_be_a_key_is_400(self, api, route, user_id):
+    def test_b27_an_id_that_must_not_be_a_key_is_400(self, api, route, user_id):
         """The answer names the parameter."""
         status, code, message = api.error(route, path_parameters={"postId": "p1", "userId": user_id})
         assert (status, code) == (400, "invalid_id")
@@ -210,7 +223,7 @@ class TestPosts:
     @pytest.mark.parametrize(
         ("stored", "shown"), [({"likeTally": {"N": "5"}}, "5"), ({}, "0"), ({"likeTally": {"N": "-1"}}, "-1")]
     )
-    def test_a_tally_is_a_json_integer(self, stream, table, stored, shown):
+    def test_b26_a_tally_is_a_json_integer(self, stream, table, stored, shown):
         """Neither a string nor a float; a negative one is shown as it is, for it tells of a fault."""
         table.put_item(TableName=TABLE, Item={"PK": {"S": "POST#p1"}, "SK": {"S": "META"}, **stored})
         response = stream.module.handler(http_event(READ, path_parameters=P1), None)
@@ -283,13 +296,16 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("reason", "code"), [("ThrottlingError", "throttled"), ("TransactionConflict", "conflict")]
     )
-    def test_a_transaction_that_is_cancelled_for_load_is_503(self, transaction, route, reason, code):
-        """A throttle at once, a conflict after its retries."""
-        plant(transaction.client, "TransactWriteItems", *[cancelled("None", reason)] * 6)
+    @pytest.mark.parametrize("position", [0, 1], ids=["the like", "the post"])
+    def test_b31_a_transaction_that_is_cancelled_for_load_is_503(self, transaction, route, reason, code, position):
+        """A throttle at once, a conflict after its retries, wherever it is."""
+        reasons = ["None", "None"]
+        reasons[position] = reason
+        plant(transaction.client, "TransactWriteItems", *[cancelled(*reasons)] * 6)
         status, headers, body = transaction.answer(route, path_parameters=P1_U1)
         assert (status, headers["retry-after"], body["error"]["code"]) == (503, "1", code)
 
-    def test_a_lasting_conflict_of_a_plain_write_is_503(self, stream):
+    def test_b31_a_lasting_conflict_of_a_plain_write_is_503(self, stream):
         """A transaction elsewhere can hold the item for too long."""
         plant(stream.client, "PutItem", *[client_error("TransactionConflictException")] * 6)
         assert stream.error(PUT, path_parameters=P1_U1)[:2] == (503, "conflict")
@@ -302,7 +318,7 @@ class TestFaults:
         with pytest.raises(ClientError, match=code):
             stream.call(route, **event)
 
-    def test_requests_use_tokens_of_their_own(self, transaction):
+    def test_b34_requests_use_tokens_of_their_own(self, transaction):
         """The tokens that DynamoDB gets are unique and as long as it allows."""
         transaction.call(CREATE, body={"postId": "p1", "authorId": "ann", "body": "hello"})
         calls = plant(transaction.client, "TransactWriteItems")

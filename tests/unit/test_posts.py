@@ -90,7 +90,7 @@ class TestRead:
     @pytest.mark.parametrize(
         ("stored", "shown"), [("5", 5), ("0", 0), ("-1", -1), ("1E+2", 100), ("10000000000000000001", 10**19 + 1)]
     )
-    def test_a_tally_is_an_integer(self, client, posts, stored, shown):
+    def test_b26_a_tally_is_an_integer(self, client, posts, stored, shown):
         """A tally is exact at any size, and a negative one is not hidden."""
         put(client, "META", likeTally={"N": stored})
         tally = posts.read("p1")["likeTally"]
@@ -181,7 +181,7 @@ class TestLikes:
         """So has a post that does not exist."""
         assert posts.likes("p1", limit=25, after=None) == ([], None)
 
-    def test_an_expired_like_is_listed_until_it_is_deleted(self, client, posts):
+    def test_b12_an_expired_like_is_listed_until_it_is_deleted(self, client, posts):
         """The list follows the items, as the tally does."""
         put(client, "LIKE#USER#a", likedAt={"N": "1"}, ttl={"N": "2"})
         assert posts.likes("p1", limit=25, after=None) == ([{"userId": "a", "likedAt": 1}], None)

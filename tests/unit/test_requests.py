@@ -40,10 +40,10 @@ class TestPathId:
         "post_id",
         [
             "p1", "a/b", "a?b", "a b", "\U0001f600", "100%", "100%25", 'a"b', "a==", "auth0|5f:1", "글쓴이",
-            "a&b=c", "x" * 256, "é" * 128, " ", "..", "LIKE", "a\u00a0b", "a\u200db",
+            "a%23b", "a%2Fb", "%25", "a&b=c", "x" * 256, "é" * 128, " ", "..", "LIKE", "a\u00a0b", "a\u200db",
         ],
     )  # fmt: skip
-    def test_an_id_is_taken_as_it_is(self, post_id):
+    def test_b36_an_id_is_taken_as_it_is(self, post_id):
         """Whatever API Gateway decoded is the id: it is not decoded again."""
         assert requests.path_id(path_event(postId=post_id), "postId") == post_id
 
@@ -51,7 +51,7 @@ class TestPathId:
         "post_id",
         ["", "a#b", "#x", "LIKE#USER#x", "a\nb", "\x00", "\x7f", "\x85", "x" * 257, "é" * 129, "\ud800", 5, None],
     )
-    def test_an_id_that_must_not_be_a_key_is_refused(self, post_id):
+    def test_b27_an_id_that_must_not_be_a_key_is_refused(self, post_id):
         """What is empty, too long, no text, or holds `#` or control characters never becomes a key."""
         code, message = refusal(requests.path_id, path_event(postId=post_id), "postId")
         assert code == "invalid_id"

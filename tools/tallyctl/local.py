@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallyctl import bundle, emulator
 from tallyctl.errors import TallyctlError
-from tallyctl.stack import Place, Stack, connect, host_and_port, resolve
+from tallyctl.stack import Place, Stack, api_url, connect, host_and_port, resolve
 
 STACK_NAME = "tallystream-local"
 REGION = "us-east-1"
@@ -96,12 +96,17 @@ def deploy_environment(port: int) -> dict[str, str]:
 
 
 def status(port: int, stack_name: str) -> dict[str, object]:
-    """Return whether an emulator runs on the port, its URL, and the outputs of the stack if it is deployed."""
+    """Return whether an emulator runs on the port, its URL, and the outputs of the stack if it is deployed.
+
+    `ApiUrl` is the address as this machine reaches it, not the emulator's host name, which few resolvers know.
+    """
     endpoint_url = f"http://{emulator.LOOPBACK}:{port}"
     if emulator.listener(port) is not emulator.Listener.AWS:
         return {"running": False, "endpoint_url": endpoint_url, "outputs": {}}
     try:
-        outputs = dict(resolve(connect(endpoint_url, REGION), stack_name).outputs)
+        place = connect(endpoint_url, REGION)
+        stack = resolve(place, stack_name)
+        outputs = {**stack.outputs, "ApiUrl": api_url(place, stack)}
     except TallyctlError:
         outputs = {}  # not deployed yet: a state of its own, and no failure
     return {"running": True, "endpoint_url": endpoint_url, "outputs": outputs}

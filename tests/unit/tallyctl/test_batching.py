@@ -80,8 +80,8 @@ def test_the_real_aws_is_left_alone():
 
 
 @pytest.mark.parametrize("windows", [(), (2, 2)])
-def test_a_function_without_one_mapping_is_one_clear_line(windows):
-    """With two, each like would count twice (case B40); with none, not at all."""
+def test_b40_a_function_without_one_mapping_is_one_clear_line(windows):
+    """With two, each like would count twice; with none, not at all."""
     with (
         pytest.raises(TallyctlError, match=f"aggregator has {len(windows)} stream mappings"),
         batching_window(place(FakeLambda(windows=windows)), STACK),
