@@ -67,7 +67,7 @@ def up(
             emulator.folder(port) / f"deploy-{stack_name}.log",
         )
         return Local(place, resolve(place, stack_name), started)
-    except BaseException:
+    except BaseException:  # raised again below; an interrupt, too, must leave no emulator running
         if started:
             emulator.stop(port)
         raise
