@@ -1,7 +1,7 @@
 """The whole app on the embedded AWS: started, built, deployed by the SAM CLI, and stopped again."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tallyctl import bundle, emulator
@@ -56,8 +56,10 @@ def up(
         TallyctlError: see `emulator.start`, `bundle.ensure` and `bundle.run_sam`.
     """
     say(f"embedded AWS on port {port}")
-    started = emulator.start(port)
-    try:
+    with ExitStack() as undo:
+        started = emulator.start(port)
+        if started:  # whatever happens below, an interrupt too, must leave no emulator running
+            undo.callback(emulator.stop, port)
         bundle.ensure(say)
         say(f"sam deploy {stack_name}")
         place = connect(f"http://{emulator.LOOPBACK}:{port}", REGION)
@@ -66,11 +68,9 @@ def up(
             deploy_environment(port),
             emulator.folder(port) / f"deploy-{stack_name}.log",
         )
-        return Local(place, resolve(place, stack_name), started)
-    except BaseException:  # raised again below; an interrupt, too, must leave no emulator running
-        if started:
-            emulator.stop(port)
-        raise
+        found = Local(place, resolve(place, stack_name), started)
+        undo.pop_all()
+    return found
 
 
 def deploy_arguments(stack_name: str, parameters: dict[str, str]) -> list[str]:
