@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from builders import NOW
+from tallystream.audit import REPAIR_MARK, Mark, Tally, Verdict, repair
 from tallystream.counters import SECONDS_A_MARK_MATTERS, Share, _request
 
 TABLE = "Contract"
@@ -57,6 +58,18 @@ def raw(expression, condition="attribute_exists(PK)", names=None, values=None):
     request |= {"ExpressionAttributeNames": names} if names else {}
     return "update_item", request | ({"ExpressionAttributeValues": values} if values else {})
 
+
+def mend(item, *, tally=5, truth=2, **passed_over):
+    """Return the product's request that repairs the tally of an item, as it was judged."""
+    marks = {f"mark#{name}": Mark(f"{number:040d}", NOW) for name, number in passed_over.items()}
+    verdict = Verdict(("POST#p1", "META"), item, (Tally("n", tally, truth),), 0, None, marks)
+    return "update_item", repair(verdict, "r1", NOW)
+
+
+IDLE = post(n={"N": "5"}, createdAt={"N": "7"})
+BUSY = post(n={"N": "5"}, **{MARK: mark(102)})
+MENDED = {"n": {"N": "2"}, REPAIR_MARK: {"M": {"seq": {"S": "r1"}, "at": {"N": str(NOW)}}}}
+BY_ANOTHER = {REPAIR_MARK: {"M": {"seq": {"S": "r0"}, "at": {"N": str(NOW)}}}}
 
 ONE = update((101, 1, "n"), (102, 1, "n"))
 THREE = update((101, 1, "a"), (102, -1, "b"), (103, 1, "c"), (104, -1, "c"))
@@ -116,6 +129,49 @@ CASES = {
         (REFUSED, post(**{"mark#old": {"M": {"at": {"S": "1"}}}})),
         ...,
     ),
+    "repair": (mend(IDLE), IDLE, (None, IDLE | MENDED), ...),
+    "repair of no tally": (mend(post(), tally=0), post(), (None, post(**MENDED)), ...),
+    "repair of a busy parent": (
+        mend(BUSY),
+        BUSY | {"n": {"N": "9"}, MARK: mark(110)},
+        (None, BUSY | MENDED | {"n": {"N": "6"}, MARK: mark(110)}),
+        ...,
+    ),
+    "repair after another": (
+        mend(BUSY | BY_ANOTHER),
+        BUSY | BY_ANOTHER,
+        (None, BUSY | MENDED),
+        ...,
+    ),
+    "repair moves marks": (
+        mend(BUSY, **{"0": 7, "1": 105}),
+        BUSY,
+        (None, BUSY | MENDED | {"mark#0": mark(7), MARK: mark(105)}),
+        ...,
+    ),
+    "repaired by another": (mend(BUSY), BUSY | BY_ANOTHER, (REFUSED, BUSY | BY_ANOTHER), ...),
+    "repaired by a third": (mend(BUSY | BY_ANOTHER), BUSY | MENDED, (REFUSED, BUSY | MENDED), ...),
+    "repair, a mark has moved": (
+        mend(BUSY, **{"1": 105}),
+        BUSY | {MARK: mark(103)},
+        (REFUSED, BUSY | {MARK: mark(103)}),
+        ...,
+    ),
+    "repair, a mark has come": (
+        mend(BUSY, **{"0": 7}),
+        BUSY | {"mark#0": mark(6)},
+        (REFUSED, BUSY | {"mark#0": mark(6)}),
+        ...,
+    ),
+    "repair, a mark is lower": (mend(BUSY), BUSY | {MARK: mark(9)}, (REFUSED, BUSY | {MARK: mark(9)}), ...),
+    "repair, another tally": (mend(IDLE), IDLE | {"n": {"N": "6"}}, (REFUSED, IDLE | {"n": {"N": "6"}}), ...),
+    "repair, made anew": (
+        mend(IDLE),
+        IDLE | {"createdAt": {"N": "8"}},
+        (REFUSED, IDLE | {"createdAt": {"N": "8"}}),
+        ...,
+    ),
+    "repair of a missing parent": (mend(IDLE), None, (REFUSED, None), None),
     "too large an item": (ONE, post(body={"S": "x" * (400 * 1024 - 75)}), (INVALID, None), ...),
     "overlapping paths": (
         raw("SET #a = :v ADD #b :v", names={"#a": "n", "#b": "n"}, values={":v": {"N": "1"}}),

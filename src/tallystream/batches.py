@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tallystream.changes import Change, Grouped, ParentKey, Record, group, net
-from tallystream.counters import Retryable, Share, Table, count
+from tallystream.counters import LANE_WITHOUT_SHARDS, Retryable, Share, Table, count
 from tallystream.rules import Rules
-
-LANE_WITHOUT_SHARDS = "stream"
-"""The lane of marks where the event names no shard: right only while all of a parent's children are in one shard."""
 
 RESERVE_MS = 1500
 """No update is begun with less time left, so that the answer can still go. A kill is harmless, but costs a delivery."""

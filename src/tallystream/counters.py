@@ -22,6 +22,9 @@ SECONDS_A_MARK_MATTERS = 25 * 3600
 """A stream keeps its records for 24 hours, so a mark older than that can meet no record again; an hour is for clocks.
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html"""
 
+LANE_WITHOUT_SHARDS = "stream"
+"""The lane of marks where the event names no shard: right only while all of a parent's children are in one shard."""
+
 MOST_STALE_MARKS = 32
 """With so many stale marks (some 3 KB), a parent is cleaned by a write of its own; fewer wait for its next write."""
 

@@ -55,7 +55,7 @@ class Rules:
         if not rules:
             raise RuleError("at least one rule is needed: with none, nothing would ever be counted")
         for number, rule in enumerate(rules):
-            if _pattern(rule).match(_SEGMENT.sub("x", rule.parent)):
+            if _pattern(rule.child).match(_SEGMENT.sub("x", rule.parent)):
                 raise RuleError(f"rule {number + 1} {rule} would count its own parent as a child")
             for other in rules[:number]:
                 same = (rule.parent, rule.attribute) == (other.parent, other.attribute)
@@ -65,7 +65,8 @@ class Rules:
         # Most rules have no segment, and `startswith` is several times faster than a pattern.
         plain = [rule for rule in rules if not _SEGMENT.search(rule.child)]
         self._plain = [(rule.child, (rule.parent, rule.attribute)) for rule in plain]
-        self._segmented = [(_pattern(rule), rule) for rule in rules if rule not in plain]
+        self._segmented = [(_pattern(rule.child), rule) for rule in rules if rule not in plain]
+        self._parents = [(_pattern(rule.parent), rule) for rule in rules]
         self.only = (rules[0].child, ((rules[0].parent, rules[0].attribute),)) if plain and len(rules) == 1 else None
         """For the hot path: prefix and targets, where there is just one rule and it has no segment."""
 
@@ -95,12 +96,49 @@ class Rules:
                 found.append((_SEGMENT.sub(lambda name, of=segments: of[name[1]], rule.parent), rule.attribute))  # type: ignore[misc]
         return tuple(found)
 
+    def counted_on(self, parent_sort_key: str) -> tuple[tuple[str, str], ...]:
+        """Return (attribute, sort-key prefix of its children) for each rule that counts on a parent with this sort key.
 
-def _pattern(rule: Rule) -> re.Pattern[str]:
-    """Return the pattern of the children's sort keys: fixed text, and named segments without `#`."""
+        The inverse of `parents_of`. A prefix is as long as the parent's sort key tells; where it is shorter than what
+        the rule says, it covers other parents' children too, and `parents_of` tells them apart.
+        """
+        found = []
+        for pattern, rule in self._parents:
+            match = pattern.fullmatch(parent_sort_key)
+            if match:
+                found.append((rule.attribute, _known_prefix(rule, match.groupdict())))
+        return tuple(found)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern of sort keys: fixed text, and named segments without `#`; one named again is the same text."""
+    parts = _SEGMENT.split(text)
+    seen: set[str] = set()
+    pattern = ""
+    for number, part in enumerate(parts):
+        if number % 2 == 0:
+            pattern += re.escape(part)
+        else:
+            pattern += f"(?P={part})" if part in seen else f"(?P<{part}>[^#]+)"
+            seen.add(part)
+    return re.compile(pattern)
+
+
+def _known_prefix(rule: Rule, segments: dict[str, str]) -> str:
+    """Return the beginning of a rule's children's sort keys, up to the first segment that the parent does not name."""
+    # Two segments with nothing between them have no one reading: the parent's key does not tell where one ends.
+    if re.search(r"\}\{", rule.parent):
+        return rule.prefix
     parts = _SEGMENT.split(rule.child)
-    text = "".join(f"(?P<{part}>[^#]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts))
-    return re.compile(text)
+    prefix = ""
+    for number, part in enumerate(parts):
+        if number % 2 == 0:
+            prefix += part
+        elif part in segments:
+            prefix += segments[part]
+        else:
+            break
+    return prefix
 
 
 def _rule(number: int, entry: object) -> Rule:

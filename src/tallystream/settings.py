@@ -12,6 +12,11 @@ CountingPath = Literal["stream", "transaction"]
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _QUEUE_URL = re.compile(r"https?://[^\s/]+/\S+")
+# MaximumRecordAgeInSeconds and TumblingWindowInSeconds of
+# https://docs.aws.amazon.com/lambda/latest/api/API_CreateEventSourceMapping.html. The age may be more there, but a
+# stream keeps no record for longer than a day.
+_RECORD_AGES_S = range(60, 24 * 3600 + 1)
+_WINDOWS_S = range(901)
 
 
 class SettingsError(ValueError):
@@ -26,13 +31,17 @@ class Settings:
     rules: Rules
     counting_path: CountingPath
     failed_batches_url: str | None
+    record_age_s: int | None
+    """The age at which the event source mapping gives a record up."""
+    window_s: int | None
+    """The event source mapping's tumbling window; 0 if it has none, and then its events name no shard."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
         """Read the settings from environment variables; surrounding white space does not matter.
 
-        `TABLE_NAME` is required. `COUNTERS` and `COUNTING_PATH` have defaults. `FAILED_BATCHES_URL` is None if it is
-        missing: the function that needs it says so.
+        `TABLE_NAME` is required. `COUNTERS` and `COUNTING_PATH` have defaults. `FAILED_BATCHES_URL`,
+        `RECORD_AGE_SECONDS` and `WINDOW_SECONDS` are None if they are missing: the function that needs one says so.
 
         Raises:
             SettingsError: a variable is missing, empty or malformed.
@@ -54,4 +63,20 @@ class Settings:
             url = url.strip()
             if not _QUEUE_URL.fullmatch(url):
                 raise SettingsError(f"FAILED_BATCHES_URL must be the URL of an SQS queue, not {url!r}")
-        return cls(table_name, rules, cast("CountingPath", counting_path), url)
+        return cls(
+            table_name,
+            rules,
+            cast("CountingPath", counting_path),
+            url,
+            _seconds(environment, "RECORD_AGE_SECONDS", _RECORD_AGES_S),
+            _seconds(environment, "WINDOW_SECONDS", _WINDOWS_S),
+        )
+
+
+def _seconds(environment: Mapping[str, str], name: str, allowed: range) -> int | None:
+    text = environment.get(name)
+    if text is None:
+        return None
+    if not (text.strip().isdecimal() and int(text) in allowed):
+        raise SettingsError(f"{name} must be {allowed[0]} to {allowed[-1]}, as the stream mapping has it, not {text!r}")
+    return int(text)

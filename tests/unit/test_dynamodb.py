@@ -7,9 +7,9 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 from botocore.stub import Stubber
 
 from builders import NOW, SHARD
-from fakes import LOST, client_error
+from fakes import LOST, FakeDynamoDb, client_error
 from tallystream.counters import Answer, Retryable, Share, Uncountable, count
-from tallystream.dynamodb import DynamoDbTable
+from tallystream.dynamodb import DynamoDbItems, DynamoDbTable, Page
 
 REQUEST = {"Key": {"PK": {"S": "POST#p1"}, "SK": {"S": "META"}}, "UpdateExpression": "ADD likeTally :d"}
 ITEM = {"PK": {"S": "POST#p1"}, "likeTally": {"N": "3"}}
@@ -137,3 +137,67 @@ def test_b03_where_every_answer_is_lost_the_next_delivery_is_exact(served, table
     assert (table.tally("p1"), table.writes(), len(share.left)) == (3, 3, 3)
     count(port, share, SHARD, NOW)
     assert (table.tally("p1"), len(share.duplicates), share.left) == (3, 3, [])
+
+
+@pytest.fixture
+def client():
+    """Give a table in memory with 25 likes of p1 and a comment, in pages of ten, that notes what it is asked."""
+
+    class Client(FakeDynamoDb):
+        asked = []  # noqa: RUF012 - one client a test
+
+        def query(self, **request):
+            self.asked.append(request)
+            return {**super().query(**request), "ConsumedCapacity": {"CapacityUnits": 0.5}}
+
+        def scan(self, **request):
+            self.asked.append(request)
+            return {**super().scan(**request), "ConsumedCapacity": {"CapacityUnits": 2.0}}
+
+    client = Client()
+    client.asked = []
+    client.page_size = 10
+    client.add_post("p1", body={"S": "a long text"})
+    for number in range(25):
+        client.put_item(Item={"PK": {"S": "POST#p1"}, "SK": {"S": f"LIKE#USER#u{number:02}"}, "likedAt": {"N": "1"}})
+    client.put_item(Item={"PK": {"S": "POST#p1"}, "SK": {"S": "LIKED"}})
+    return client
+
+
+def test_children_are_read_strongly_consistent_to_the_last_page(client):
+    """A count of the first page is not a count."""
+    items = DynamoDbItems(client, "Social", lambda: NOW)
+    pages = list(items.children("POST#p1", "LIKE#USER#"))
+    assert [len(page) for page in pages] == [10, 10, 5]
+    assert [key for page in pages for key in page] == [f"LIKE#USER#u{number:02}" for number in range(25)]
+    assert all(request["ConsistentRead"] is True for request in client.asked)
+    assert items.units == 1.5
+
+
+def test_pages_hold_keys_and_the_attributes_that_are_asked_for(client):
+    """Bodies are paid for and left where they are; without a choice everything comes."""
+    chosen = DynamoDbItems(client, "Social", lambda: NOW, ["likeTally", "mark#7"])
+    (post,) = [item for page in chosen.collection("POST#p1") for item in page.items if item["SK"]["S"] == "META"]
+    assert post == {"PK": {"S": "POST#p1"}, "SK": {"S": "META"}, "likeTally": {"N": "0"}}
+    everything = DynamoDbItems(client, "Social", lambda: NOW)
+    (post,) = [item for page in everything.scan(0, 1) for item in page.items if item["SK"]["S"] == "META"]
+    assert post["body"] == {"S": "a long text"}
+
+
+def test_a_scan_goes_on_after_a_key(client):
+    """So an audit that was interrupted reads nothing twice."""
+    items = DynamoDbItems(client, "Social", lambda: NOW)
+    first, *_ = items.scan(0, 1)
+    assert isinstance(first, Page)
+    assert first.began == NOW
+    rest = [item["SK"]["S"] for page in items.scan(0, 1, first.after) for item in page.items]
+    assert len(first.items) + len(rest) == 27
+    assert rest[0] == "LIKE#USER#u10"
+    assert [request["Segment"] for request in client.asked] == [0] * len(client.asked)
+
+
+def test_an_item_that_is_missing_is_none(client):
+    """As for a post that was deleted."""
+    items = DynamoDbItems(client, "Social", lambda: NOW)
+    assert items.item(("POST#p1", "META"))["likeTally"] == {"N": "0"}
+    assert items.item(("POST#gone", "META")) is None

@@ -25,6 +25,30 @@ def test_the_default_counts_likes_on_their_post():
 
 
 @pytest.mark.parametrize(
+    ("child", "parent", "parent_sort_key", "prefix"),
+    [
+        ("LIKE#USER#", "META", "META", "LIKE#USER#"),
+        ("LIKE#USER#", "META", "META#2", None),
+        ("REPLY#{c}#", "COMMENT#{c}", "COMMENT#c1", "REPLY#c1#"),
+        ("REPLY#{c}#", "COMMENT#{c}", "COMMENT#c1#x", None),
+        ("REPLY#{c}#", "COMMENT#{c}", "COMMENT#", None),
+        ("REPLY#{c}#", "META", "META", "REPLY#"),
+        ("R#{a}#{b}#", "C#{b}#{a}", "C#2#1", "R#1#2#"),
+        ("R#{a}#{b}#", "C#{b}", "C#2", "R#"),
+        ("R#{a}#{b}#", "C#{a}", "C#1", "R#1#"),
+        ("R#{a}#{b}#", "C#{a}#{a}", "C#1#1", "R#1#"),
+        ("R#{a}#{b}#", "C#{a}#{a}", "C#1#2", None),
+        ("R#{a}#{b}#", "C#{a}{b}", "C#12", "R#"),
+        ("REPLY#{c}#", "COMMENT#{c}", "COMMENT#.*", "REPLY#.*#"),
+    ],
+)
+def test_a_parent_s_key_leads_back_to_its_children(child, parent, parent_sort_key, prefix):
+    """The prefix holds all children of the parent, and as few others as the parent's key tells apart."""
+    entry = {"child": child, "parent": parent, "attribute": "n"}
+    assert rules(entry).counted_on(parent_sort_key) == ((("n", prefix),) if prefix else ())
+
+
+@pytest.mark.parametrize(
     ("child", "parent", "sort_key", "found"),
     [
         ("REPLY#{c}#", "COMMENT#{c}", "REPLY#c1#r1", "COMMENT#c1"),

@@ -13,6 +13,8 @@ GOOD = {
     "COUNTERS": '[{"child": "REPLY#", "parent": "META", "attribute": "replies"}]',
     "COUNTING_PATH": "transaction",
     "FAILED_BATCHES_URL": QUEUE,
+    "RECORD_AGE_SECONDS": "21600",
+    "WINDOW_SECONDS": "60",
 }
 
 
@@ -20,25 +22,24 @@ def test_every_variable_is_read():
     """What the template sets is what the settings hold."""
     settings = Settings.from_environment({**GOOD, "AWS_REGION": "eu-west-1"})
     assert (settings.table_name, settings.counting_path) == ("Social", "transaction")
-    assert settings.failed_batches_url == QUEUE
+    assert (settings.failed_batches_url, settings.record_age_s, settings.window_s) == (QUEUE, 21600, 60)
     assert settings.rules.parents_of("REPLY#r1") == (("META", "replies"),)
 
 
 def test_the_table_alone_is_enough():
-    """Likes are counted by the stream unless said otherwise; the queue is for the function that needs it to ask."""
+    """Likes are counted by the stream unless said otherwise; the rest is for the function that needs it to ask."""
     settings = Settings.from_environment({"TABLE_NAME": "T-1_a.b"})
-    assert (settings.table_name, settings.counting_path, settings.failed_batches_url) == ("T-1_a.b", "stream", None)
+    assert (settings.table_name, settings.counting_path) == ("T-1_a.b", "stream")
+    assert (settings.failed_batches_url, settings.record_age_s, settings.window_s) == (None, None, None)
     assert settings.rules.all == Rules.parse(DEFAULT_COUNTERS).all
 
 
-@pytest.mark.parametrize("name", ["TABLE_NAME", "COUNTERS", "COUNTING_PATH", "FAILED_BATCHES_URL"])
+@pytest.mark.parametrize("name", GOOD)
 def test_white_space_around_a_value_does_not_matter(name):
     """A line break at the end of a value is how environments are set by hand."""
     padded = Settings.from_environment({**GOOD, name: f" {GOOD[name]}\n"})
     plain = Settings.from_environment(GOOD)
-    assert [getattr(padded, field) for field in ("table_name", "counting_path", "failed_batches_url")] == [
-        getattr(plain, field) for field in ("table_name", "counting_path", "failed_batches_url")
-    ]
+    assert dataclasses.replace(padded, rules=plain.rules) == plain
     assert padded.rules.all == plain.rules.all
 
 
@@ -70,6 +71,14 @@ def test_a_missing_table_name_is_named():
         ("FAILED_BATCHES_URL", "arn:aws:sqs:eu-west-1:111122223333:failed", "FAILED_BATCHES_URL must"),
         ("FAILED_BATCHES_URL", "https://sqs.eu-west-1.amazonaws.com", "FAILED_BATCHES_URL must"),
         ("FAILED_BATCHES_URL", "https://sqs/a b", "FAILED_BATCHES_URL must"),
+        ("RECORD_AGE_SECONDS", "", "RECORD_AGE_SECONDS must be 60 to 86400, as the stream mapping has it, not ''"),
+        ("RECORD_AGE_SECONDS", "59", "not '59'"),
+        ("RECORD_AGE_SECONDS", "86401", "not '86401'"),
+        ("RECORD_AGE_SECONDS", "-1", "not '-1'"),
+        ("RECORD_AGE_SECONDS", "6 hours", "RECORD_AGE_SECONDS must"),
+        ("WINDOW_SECONDS", "", "WINDOW_SECONDS must be 0 to 900, as the stream mapping has it, not ''"),
+        ("WINDOW_SECONDS", "901", "not '901'"),
+        ("WINDOW_SECONDS", "off", "not 'off'"),
     ],
 )
 def test_an_empty_or_malformed_variable_is_named_with_what_it_should_be(name, value, said):
