@@ -92,6 +92,12 @@ def transaction_app(port: int) -> Iterator[App]:
     yield from deployed(port, "e2e-transaction", "transaction")
 
 
+@pytest.fixture(scope="session")
+def audited_app(port: int) -> Iterator[App]:
+    """A stack whose whole table is audited: whoever plants a drift in it takes it out again."""
+    yield from deployed(port, "e2e-audited", "stream")
+
+
 @pytest.fixture(params=["stream", "transaction"])
 def app(request: pytest.FixtureRequest) -> App:
     """One stack a counting path."""

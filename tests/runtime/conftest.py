@@ -68,6 +68,8 @@ def aws() -> Iterator[Aws]:
             "COUNTERS": DEFAULT_COUNTERS,
             "COUNTING_PATH": "stream",
             "FAILED_BATCHES_URL": sqs.create_queue(QueueName="failed")["QueueUrl"],
+            "RECORD_AGE_SECONDS": "21600",
+            "WINDOW_SECONDS": "60",
             "POWERTOOLS_METRICS_NAMESPACE": "Tallystream",
             "AWS_ENDPOINT_URL": f"http://{emulator.LOOPBACK}:{port}",
             "AWS_REGION": "us-east-1",

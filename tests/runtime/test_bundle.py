@@ -17,7 +17,8 @@ modules = [sys.argv[1], "tallystream", "aws_lambda_powertools", "jmespath", "typ
 print(json.dumps({name: importlib.import_module(name).__file__ for name in modules}))
 """
 BUNDLES = pytest.mark.parametrize(
-    ("logical_id", "module"), [("AggregatorFunction", "aggregator"), ("LikesApiFunction", "likes_api")]
+    ("logical_id", "module"),
+    [("AggregatorFunction", "aggregator"), ("LikesApiFunction", "likes_api"), ("DriftWatchFunction", "drift_watch")],
 )
 
 

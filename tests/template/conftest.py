@@ -1,5 +1,6 @@
 """The template as CloudFormation sees it: loaded with cfn-lint's decoder, and resolved for given parameters."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,15 +74,33 @@ def deployed(template) -> Callable[..., dict[str, Any]]:
     """Resources by logical id, as a deployment with the given parameters (and defaults) would make them."""
 
     def resources(**parameters: Any) -> dict[str, Any]:
-        resolved = Resolver(template, parameters).resolve(
-            {"Globals": template["Globals"]["Function"], "Resources": template["Resources"]}
-        )
-        for resource in resolved["Resources"].values():
+        resolver = Resolver(template, parameters)
+        resolved = resolver.resolve({"Globals": template["Globals"]["Function"], "Resources": template["Resources"]})
+        conditions = {name: resolver.resolve(condition) for name, condition in template["Conditions"].items()}
+        made = {
+            name: resource
+            for name, resource in resolved["Resources"].items()
+            if conditions.get(resource.get("Condition"), True)
+        }
+        for resource in made.values():
             if resource["Type"] == "AWS::Serverless::Function":
                 resource["Properties"] = merged(resolved["Globals"], resource["Properties"])
-        return resolved["Resources"]
+        return made
 
     return resources
+
+
+@pytest.fixture(scope="session")
+def dashboard(deployed) -> Callable[..., list[dict[str, Any]]]:
+    """The dashboard's widgets, as a deployment with the given parameters would show them."""
+
+    def widgets(**parameters: Any) -> list[dict[str, Any]]:
+        text, parts = deployed(**parameters)["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+        for name, part in parts.items():
+            text = text.replace(f"${{{name}}}", part["Fn::Sub"] if isinstance(part, dict) else part)
+        return json.loads(text)["widgets"]
+
+    return widgets
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,9 @@ COMMON_ENVIRONMENT = {
 FUNCTIONS = {
     "AggregatorFunction": ("aggregator", "AggregatorLogs"),
     "LikesApiFunction": ("likes_api", "LikesApiLogs"),
+    "DriftWatchFunction": ("drift_watch", "DriftWatchLogs"),
 }
+WATCH = {"AuditSchedule": "rate(1 hour)"}
 ALARMS = {
     ("AWS/Lambda", "IteratorAge", "AggregatorFunction"),
     ("AWS/Lambda", "Errors", "AggregatorFunction"),
@@ -32,6 +34,10 @@ ALARMS = {
     ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "FailedBatches"),
     ("Tallystream", "Failed", "${AWS::StackName}-aggregator"),
     ("Tallystream", "Negative", "${AWS::StackName}-aggregator"),
+}
+WATCH_ALARMS = {
+    ("Tallystream", "TallyDrift", "${AWS::StackName}-drift-watch"),
+    ("AWS/Lambda", "Errors", "DriftWatchFunction"),
 }
 
 
@@ -53,8 +59,8 @@ def references(value):
 
 @pytest.fixture
 def graph(deployed):
-    """For each resource the resources that must exist before it, on the stream path."""
-    resources = deployed()
+    """For each resource the resources that must exist before it, on the stream path and with a drift watch."""
+    resources = deployed(**WATCH)
     needed = {}
     for name, resource in resources.items():
         first = resource.get("DependsOn", [])
@@ -84,6 +90,7 @@ def test_no_function_can_log_before_its_log_group_exists(graph):
     """Lambda would make a group of its own, kept for ever."""
     assert "AggregatorLogs" in before(graph, "AggregatorFunction")
     assert "LikesApiLogs" in before(graph, "LikesApiFunction")
+    assert "DriftWatchLogs" in before(graph, "DriftWatchFunction")
 
 
 def test_explicit_routes_come_before_the_first_function(template):
@@ -130,7 +137,7 @@ def test_failed_batches_are_encrypted_and_kept_as_long_as_sqs_can(deployed):
 @pytest.mark.parametrize(("function", "module", "logs"), [(f, *rest) for f, rest in FUNCTIONS.items()])
 def test_each_function_runs_as_designed(deployed, function, module, logs):
     """Runtime, processor, bundle, tracing and structured logs to a group of its own."""
-    resource = deployed()[function]
+    resource = deployed(**WATCH)[function]
     properties = resource["Properties"]
     assert properties["Runtime"] == "python3.13"
     assert properties["Architectures"] == ["arm64"]
@@ -172,9 +179,9 @@ def test_the_environment_of_the_api(deployed):
 
 
 def test_parameters_reach_the_functions(deployed):
-    """Both functions learn the path and the rules from the same two parameters."""
+    """All functions learn the path and the rules from the same two parameters."""
     rules = '[{"child": "VOTE#", "parent": "META", "attribute": "votes"}]'
-    resources = deployed(CountingPath="transaction", Counters=rules)
+    resources = deployed(CountingPath="transaction", Counters=rules, **WATCH)
     for function in FUNCTIONS:
         environment = resources[function]["Properties"]["Environment"]["Variables"]
         assert environment["COUNTING_PATH"] == "transaction"
@@ -201,13 +208,16 @@ def test_the_pattern_of_counters_takes_the_default_and_refuses_what_is_no_list(t
 @pytest.mark.parametrize(("stage", "days"), [("dev", 14), ("prod", 90)])
 def test_every_log_group_ends_with_its_stage(deployed, stage, days):
     """Logs without retention are kept, and paid, for ever."""
-    groups = [r for r in deployed(Stage=stage).values() if r["Type"] == "AWS::Logs::LogGroup"]
-    assert [g["Properties"]["RetentionInDays"] for g in groups] == [days] * 3
+    groups = [r for r in deployed(Stage=stage, **WATCH).values() if r["Type"] == "AWS::Logs::LogGroup"]
+    assert [g["Properties"]["RetentionInDays"] for g in groups] == [days] * 4
 
 
-def test_the_alarms_watch_what_can_go_wrong(deployed):
-    """Lag, errors and throttles of each function, the failure queue, dropped and failed records, negative tallies."""
-    alarms = [r["Properties"] for r in deployed().values() if r["Type"] == "AWS::CloudWatch::Alarm"]
+@pytest.mark.parametrize(
+    ("parameters", "expected"), [({}, ALARMS), (WATCH, ALARMS | WATCH_ALARMS)], ids=["without the watch", "with it"]
+)
+def test_the_alarms_watch_what_can_go_wrong(deployed, parameters, expected):
+    """Lag, errors and throttles of each function, the failure queue, dropped and failed records, wrong tallies."""
+    alarms = [r["Properties"] for r in deployed(**parameters).values() if r["Type"] == "AWS::CloudWatch::Alarm"]
     watched = set()
     for alarm in alarms:
         (dimension,) = alarm["Dimensions"]
@@ -217,29 +227,29 @@ def test_the_alarms_watch_what_can_go_wrong(deployed):
         assert alarm["TreatMissingData"] == "notBreaching"
         assert alarm["AlarmDescription"]
         assert "AlarmActions" not in alarm
-    assert watched == ALARMS
+    assert watched == expected
 
 
 def test_alarms_notify_the_topic_that_is_given(deployed):
     """One parameter connects every alarm."""
     topic = "arn:aws:sns:us-east-1:111122223333:alarms"
-    resources = deployed(AlarmTopicArn=topic).values()
+    resources = deployed(AlarmTopicArn=topic, **WATCH).values()
     alarms = [r["Properties"] for r in resources if r["Type"] == "AWS::CloudWatch::Alarm"]
-    assert len(alarms) == len(ALARMS)
+    assert len(alarms) == len(ALARMS | WATCH_ALARMS)
     assert all(alarm["AlarmActions"] == [topic] for alarm in alarms)
 
 
-def test_the_dashboard_is_json_and_shows_every_alarm(template, deployed):
+@pytest.mark.parametrize("parameters", [{}, WATCH], ids=["without the watch", "with it"])
+def test_the_dashboard_is_json_and_shows_every_alarm(dashboard, deployed, parameters):
     """A body that is not JSON fails the deployment, and an alarm that is not shown may have no other place."""
-    text = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
-    widgets = json.loads(re.sub(r"\$\{[^}]+\}", lambda match: match[0].strip("${}"), text))["widgets"]
-    alarms = {name for name, r in deployed().items() if r["Type"] == "AWS::CloudWatch::Alarm"}
+    widgets = dashboard(**parameters)
+    alarms = {name for name, r in deployed(**parameters).items() if r["Type"] == "AWS::CloudWatch::Alarm"}
     (shown,) = [w["properties"]["alarms"] for w in widgets if w["type"] == "alarm"]
-    assert {name.removesuffix(".Arn") for name in shown} == alarms
+    assert {name.removeprefix("${").removesuffix(".Arn}") for name in shown} == alarms
     assert [w for w in widgets if w["type"] == "metric"]
 
 
-def test_alarms_and_dashboard_name_only_metrics_that_the_aggregator_emits(template, values):
+def test_alarms_and_dashboard_name_only_metrics_that_the_aggregator_emits(template, dashboard, values):
     """An alarm on a metric that nobody emits stays silent, whatever happens."""
     batches = Batches(
         table=None,
@@ -251,19 +261,18 @@ def test_alarms_and_dashboard_name_only_metrics_that_the_aggregator_emits(templa
         jitter=float,
     )
     emitted = {name.capitalize() for name in batches.apply({"Records": []}, lambda: 60_000).figures}
-    body = json.loads(template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])
-    shown = {m[1] for key, metrics in values(body) if key == "metrics" for m in metrics if m[0] == "Tallystream"}
+    shown = {m[1] for key, metrics in values(dashboard()) if key == "metrics" for m in metrics if m[0] == "Tallystream"}
     alarms = {name for namespace, name, _ in ALARMS if namespace == "Tallystream"}
     assert shown | alarms <= emitted
     assert emitted == shown
 
 
-def test_the_widgets_of_the_dashboard_do_not_overlap(template):
+@pytest.mark.parametrize("parameters", [{}, WATCH], ids=["without the watch", "with it"])
+def test_the_widgets_of_the_dashboard_do_not_overlap(dashboard, parameters):
     """The grid is 24 wide; CloudWatch moves what overlaps."""
-    text = template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
     cells = [
         (x, y)
-        for w in json.loads(text)["widgets"]
+        for w in dashboard(**parameters)
         for x in range(w["x"], w["x"] + w["width"])
         for y in range(w["y"], w["y"] + w["height"])
     ]

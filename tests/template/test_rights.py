@@ -31,6 +31,19 @@ API_RIGHTS = TRACING | {
     ("logs:CreateLogStream", ("Fn::GetAtt", "LikesApiLogs", "Arn")),
     ("logs:PutLogEvents", ("Fn::GetAtt", "LikesApiLogs", "Arn")),
 }
+WATCH = {"AuditSchedule": "rate(1 hour)"}
+WATCH_RIGHTS = TRACING | {
+    ("dynamodb:DescribeTable", TABLE),
+    ("dynamodb:GetItem", TABLE),
+    ("dynamodb:Query", TABLE),
+    ("dynamodb:Scan", TABLE),
+    ("dynamodb:DescribeStream", STREAM),
+    ("dynamodb:GetRecords", STREAM),
+    ("dynamodb:GetShardIterator", STREAM),
+    ("dynamodb:ListStreams", STREAM),
+    ("logs:CreateLogStream", ("Fn::GetAtt", "DriftWatchLogs", "Arn")),
+    ("logs:PutLogEvents", ("Fn::GetAtt", "DriftWatchLogs", "Arn")),
+}
 
 
 def as_list(value):
@@ -72,12 +85,26 @@ def test_the_api_may_update_on_the_transactional_path(deployed):
     assert rights(deployed(CountingPath="transaction")["LikesApiRole"]) == API_RIGHTS | {("dynamodb:UpdateItem", TABLE)}
 
 
+@pytest.mark.parametrize("counting_path", ["stream", "transaction"])
+def test_the_drift_watch_may_read_and_not_write(deployed, counting_path):
+    """It reports what drifts; who wants it mended asks for that. Of its rights none changes table, stream or queue."""
+    allowed = rights(deployed(CountingPath=counting_path, **WATCH)["DriftWatchRole"])
+    assert allowed == WATCH_RIGHTS
+    reading = {"Describe", "Get", "Query", "Scan", "List"}
+    on_data = {action.partition(":")[2] for action, _ in allowed if not action.startswith(("logs:", "xray:"))}
+    assert not [action for action in on_data if not action.startswith(tuple(reading))]
+
+
 def test_each_function_has_a_role_of_its_own_that_only_lambda_assumes(deployed):
     """A shared role would give each function the other's rights."""
-    resources = deployed()
+    resources = deployed(**WATCH)
     functions = {i: r for i, r in resources.items() if r["Type"] == "AWS::Serverless::Function"}
     roles = {i: f["Properties"]["Role"]["Fn::GetAtt"][0] for i, f in functions.items()}
-    assert roles == {"AggregatorFunction": "AggregatorRole", "LikesApiFunction": "LikesApiRole"}
+    assert roles == {
+        "AggregatorFunction": "AggregatorRole",
+        "LikesApiFunction": "LikesApiRole",
+        "DriftWatchFunction": "DriftWatchRole",
+    }
     assert set(roles.values()) == {i for i, r in resources.items() if r["Type"] == "AWS::IAM::Role"}
     for role in roles.values():
         (statement,) = resources[role]["Properties"]["AssumeRolePolicyDocument"]["Statement"]
@@ -132,12 +159,13 @@ def test_b38_no_browser_and_no_bypass(template):
         "WindowSeconds",
         "BatchWindowSeconds",
         "AlarmTopicArn",
+        "AuditSchedule",
     }
 
 
-def test_only_this_api_may_call_the_api_function(template):
+def test_only_this_api_may_call_the_api_function(deployed):
     """A permission without a source would let any API of any account call it."""
-    permissions = [r["Properties"] for r in template["Resources"].values() if r["Type"] == "AWS::Lambda::Permission"]
+    permissions = [r["Properties"] for r in deployed().values() if r["Type"] == "AWS::Lambda::Permission"]
     assert permissions == [
         {
             "FunctionName": {"Ref": "LikesApiFunction"},

@@ -78,8 +78,13 @@ def deploy_arguments(stack_name: str, parameters: dict[str, str]) -> list[str]:
     arguments = ["deploy", "--config-file", str(bundle.CONFIG), "--config-env", "local"]
     arguments += ["--template-file", str(bundle.TEMPLATE), "--stack-name", stack_name]
     if parameters:
-        arguments += ["--parameter-overrides", *(f"{name}={value}" for name, value in parameters.items())]
+        arguments += ["--parameter-overrides", *(f"{name}={_quoted(value)}" for name, value in parameters.items())]
     return arguments
+
+
+def _quoted(value: str) -> str:
+    """Return a parameter's value as the SAM CLI takes it: it splits what it is given at spaces, but for quotes."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in value else value
 
 
 def deploy_environment(port: int) -> dict[str, str]:

@@ -61,6 +61,12 @@ def test_only_given_parameters_are_overridden():
     ]
 
 
+def test_a_parameter_with_spaces_is_quoted():
+    """The SAM CLI would split it: rules in JSON and schedules have spaces, and rules have quotes of their own."""
+    assert local.deploy_arguments("s", {"AuditSchedule": "rate(1 day)"})[-1] == 'AuditSchedule="rate(1 day)"'
+    assert local.deploy_arguments("s", {"Counters": '[{"child": "A#"}]'})[-1] == 'Counters="[{\\"child\\": \\"A#\\"}]"'
+
+
 def test_a_bundle_is_stale_once_a_source_is_newer(tmp_path):
     """So `local up` deploys the sources as they are, and builds nothing twice."""
     built, source = tmp_path / "built", tmp_path / "source"
