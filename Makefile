@@ -91,8 +91,9 @@ format: .venv/.dev-ready ## put the code into the format
 	$(BIN)/ruff check --fix-only --quiet $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-simulate: .venv/.dev-ready ## play SEEDS (10000) schedules of faults on all cores; FIRST=n begins at another seed
+simulate: .venv/.dev-ready ## play SEEDS (10000) schedules of faults on all cores, and as many with audits; FIRST=n begins at another seed
 	$(BIN)/python -m simulation.run --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
+	$(BIN)/python -m simulation.run --audits --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 
 model: .venv/.dev-ready ## check the model of delivery and faults exhaustively (needs spin and gcc)
 	$(BIN)/pytest tests/model $(ARGS)

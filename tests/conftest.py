@@ -23,9 +23,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what the simulation recorded, so that the figures in the README have a source."""
     told = [pair for report in terminalreporter.getreports("passed") for pair in report.user_properties]
     schedules = sum(value for name, value in told if name == "schedules")
+    audited = sum(value for name, value in told if name == "audited schedules")
     found = sorted(value for name, value in told if name == "planted bug found")
     if schedules:
         terminalreporter.section("simulation")
         terminalreporter.write_line(f"{schedules} schedules played, every tally exact")
+    if audited:
+        terminalreporter.write_line(f"{audited} schedules with audits played, every report and every repair exact")
     for line in found:
         terminalreporter.write_line(f"planted bug found: {line}")

@@ -1,5 +1,6 @@
-"""Play many schedules on all cores: `make simulate SEEDS=1000000`."""
+"""Play many schedules on all cores, without and with audits: `make simulate SEEDS=1000000`."""
 
+import functools
 import multiprocessing
 import os
 from typing import Annotated
@@ -11,17 +12,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 CHUNK = 50
 
 
-def play(first: int) -> list[int]:
+def play(first: int, *, audits: bool) -> list[int]:
     """Return the seeds of a chunk whose schedules go wrong."""
-    from simulation.world import Schedule, failure_of  # noqa: PLC0415 - in the worker: the product sets itself up there
+    # In the worker: the product sets itself up there.
+    from simulation.auditing import AuditedWorld, AuditSchedule  # noqa: PLC0415
+    from simulation.world import Schedule, World, failure_of  # noqa: PLC0415
 
-    return [seed for seed in range(first, first + CHUNK) if failure_of(Schedule.from_seed(seed))]
+    kind, world = (AuditSchedule, AuditedWorld) if audits else (Schedule, World)
+    return [seed for seed in range(first, first + CHUNK) if failure_of(kind.from_seed(seed), world)]
 
 
 def main(
     seeds: Annotated[int, typer.Option(help="How many schedules to play.", min=1)] = 10_000,
-    first: Annotated[int, typer.Option(help="The first seed; the test suite plays 0 to 2399.", min=0)] = 0,
+    first: Annotated[int, typer.Option(help="The first seed; the test suite plays some from 0 on.", min=0)] = 0,
     processes: Annotated[int, typer.Option(help="How many at a time.", min=1)] = os.cpu_count() or 1,
+    *,
+    audits: Annotated[bool, typer.Option("--audits", help="With audits and repairs at random moments.")] = False,
 ) -> None:
     """Play seeded schedules of faults through the real handler; exit with 1 and the shortest one if any goes wrong."""
     chunks = range(first, first + seeds, CHUNK)
@@ -30,14 +36,18 @@ def main(
     context = multiprocessing.get_context("spawn")
     with Progress(*columns, console=Console(stderr=True)) as progress, context.Pool(processes) as pool:
         bar = progress.add_task("", total=len(chunks) * CHUNK)
-        for found in pool.imap_unordered(play, chunks):
+        for found in pool.imap_unordered(functools.partial(play, audits=audits), chunks):
             wrong += found
             progress.advance(bar, CHUNK)
-    typer.echo(f"{len(chunks) * CHUNK} schedules from seed {first} on, {len(wrong)} wrong")
+    what = "schedules with audits" if audits else "schedules"
+    typer.echo(f"{len(chunks) * CHUNK} {what} from seed {first} on, {len(wrong)} wrong")
     if wrong:
-        from simulation.world import Schedule, shortest, story  # noqa: PLC0415 - as above
+        from simulation.auditing import AuditedWorld, AuditSchedule  # noqa: PLC0415 - as above
+        from simulation.world import Schedule, World, shortest, story  # noqa: PLC0415 - as above
 
-        typer.echo(f"wrong seeds: {sorted(wrong)[:20]}\n{story(shortest(Schedule.from_seed(min(wrong))))}")
+        kind, world = (AuditSchedule, AuditedWorld) if audits else (Schedule, World)
+        short = shortest(kind.from_seed(min(wrong)), world)
+        typer.echo(f"wrong seeds: {sorted(wrong)[:20]}\n{story(short, world)}")
         raise typer.Exit(1)
 
 

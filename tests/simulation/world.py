@@ -181,6 +181,9 @@ class Zombie:
     def __init__(self, invoke: Callable[[], object]) -> None:
         self.asleep = threading.Event()
         self._wake = threading.Event()
+        self._killed = False
+        self.slept_at = 0.0
+        """When it fell asleep, by the world's clock."""
         self.result: object = None
         self.ended_in: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(invoke,), daemon=True)
@@ -201,13 +204,16 @@ class Zombie:
         """Called by the invocation: stop here until woken."""
         self.asleep.set()
         self._wake.wait()
+        if self._killed:
+            raise Killed
 
     def alive(self) -> bool:
         """Say whether it still sleeps."""
         return self._thread.is_alive() and not self._wake.is_set()
 
-    def wake(self) -> None:
-        """Let it run to its end, alone."""
+    def wake(self, *, killed: bool = False) -> None:
+        """Let it run to its end, alone; killed, it ends where it sleeps."""
+        self._killed = killed
         self._wake.set()
         self._thread.join()
 
@@ -242,6 +248,7 @@ class Invocation:
         if strikes and self.fault == "out_of_time":
             self.out_of_time = True
         if strikes and self.fault == "zombie" and self.zombie:
+            self.zombie.slept_at = self.world.clock
             self.zombie.sleep()
         if self.fault == "hot_partitions" and request["Key"]["PK"]["S"] in self.hot:
             raise client_error("ProvisionedThroughputExceededException")
@@ -255,7 +262,7 @@ class Invocation:
         if strikes and self.fault == "killed_after":
             raise Killed
         if error:
-            raise error
+            raise error.with_traceback(None)  # it is one for all worlds, and would hold on to every one of them
         assert answer is not None
         return answer
 
@@ -276,6 +283,8 @@ class Invocation:
 class World:
     """Everything that one schedule plays on."""
 
+    new_table: type[FakeDynamoDb] = FakeDynamoDb
+
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         # One source of chance for what people do and one for what goes wrong: a schedule without a fault, which the
@@ -284,7 +293,7 @@ class World:
         self.luck = random.Random(f"{schedule.seed} luck")
         self.clock = 1_800_000_000.0
         self.trace: list[str] = []
-        self.table = FakeDynamoDb(self._to_stream)
+        self.table = self.new_table(self._to_stream)
         self.queue = FakeSqs()
         # Numbers start just below a power of ten, so that their width changes on the way.
         self.number = 10 ** self.people.randint(21, 38) - self.people.randrange(400)
@@ -344,8 +353,11 @@ class World:
         return str(self.number).zfill(self.width)
 
     def _append(self, entry: dict[str, Any], key: tuple[str, str]) -> None:
-        point = zlib.crc32("/".join(key).encode()) / 2**32
-        self.open[int(point * len(self.open))].records.append(entry)
+        self._open_at(zlib.crc32("/".join(key).encode()) / 2**32).records.append(entry)
+
+    def _open_at(self, point: float) -> Shard:
+        """Return the open shard of a key, whose place among all keys is a number from 0 to below 1."""
+        return self.open[int(point * len(self.open))]
 
     def play(self) -> None:
         """Let everything happen, come to rest, and be checked."""
@@ -488,6 +500,8 @@ class World:
             end = min(shard.position + self.luck.choice((1, 2, 5, 20, 1000)), len(shard.records))
             shard.pieces = [Piece(shard.position, end)]
         piece = shard.pieces[0]
+        if self._gives_up(shard, piece):
+            return True
         records = shard.records[piece.first : piece.end]
         event = windowed(*records, shard=shard.id)
         if self.schedule.has("no_window"):
@@ -499,6 +513,11 @@ class World:
         if self.zombies and self.luck.random() < 0.3:
             self._wake(self.luck.choice(self.zombies))
         return True
+
+    def _gives_up(self, shard: Shard, piece: Piece) -> bool:
+        """Discard of a piece what is too old to be delivered; say whether anything was."""
+        del shard, piece
+        return False
 
     def _invoke(  # noqa: C901 - each way in which an invocation ends, one after the other
         self, shard: Shard, event: dict[str, Any], *, calm: bool
@@ -709,14 +728,14 @@ def _shown(event: dict[str, Any]) -> str:
     return f"[{numbers[0]}..{numbers[-1]}: {len(numbers)}]" if numbers else "[]"
 
 
-def run(schedule: Schedule) -> World:
-    """Play a schedule to its end and check it.
+def run(schedule: Schedule, kind: type[World] = World) -> World:
+    """Play a schedule to its end, on a world of some kind, and check it.
 
     Raises:
         Wrong: something is not as it must be.
         Exception: what the handler raised and must not have.
     """
-    world = World(schedule)
+    world = kind(schedule)
     try:
         world.play()
     finally:
@@ -725,22 +744,22 @@ def run(schedule: Schedule) -> World:
     return world
 
 
-def failure_of(schedule: Schedule) -> str | None:
+def failure_of(schedule: Schedule, kind: type[World] = World) -> str | None:
     """Return what goes wrong in a schedule, or None."""
     try:
-        run(schedule)
+        run(schedule, kind)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the schedule found
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def shortest(schedule: Schedule) -> Schedule:
+def shortest(schedule: Schedule, kind: type[World] = World) -> Schedule:
     """Return a failing schedule made as short as it gets, step by step: fewer steps, people, faults and features."""
     improved = True
     while improved:
         improved = False
         for smaller in _smaller(schedule):
-            if failure_of(smaller):
+            if failure_of(smaller, kind):
                 schedule, improved = smaller, True
                 break
     return schedule
@@ -759,9 +778,9 @@ def _smaller(schedule: Schedule) -> Iterable[Schedule]:
             yield dataclasses.replace(schedule, **{name: tuple(other for other in values if other != value)})
 
 
-def story(schedule: Schedule) -> str:
+def story(schedule: Schedule, kind: type[World] = World) -> str:
     """Return what a schedule does, line by line, and what goes wrong in it."""
-    world = World(schedule)
+    world = kind(schedule)
     said = "nothing goes wrong"
     try:
         world.play()
