@@ -1,9 +1,12 @@
 """The command line: what it takes and what it prints. What it does is in the modules beside this one."""
 
+import itertools
 import json
 import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -11,17 +14,27 @@ import httpx
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tallyctl import audit as audits
 from tallyctl import bundle, emulator, local
 from tallyctl import demo as demos
 from tallyctl import invoke as invocations
+from tallyctl import redrive as redrives
 from tallyctl.errors import TallyctlError
-from tallyctl.stack import Place, Stack, connect, resolve
+from tallyctl.findings import Findings
+from tallyctl.stack import Place, Stack, connect, counting, counting_of, resolve
+from tallystream.keys import InvalidId, check_id
 
 TROUBLE = 2
 """The exit code of a command that could not do what it was asked to; 1 is for one that did, and found a fault."""
+
+WAITS_LONG_S = 900
+"""A change that waits longer than this is worth a word: the iterator age's alarm goes off after five minutes."""
+
+_FEW_ROWS = 20
 
 TERMINATED = 128 + signal.SIGTERM
 """What a shell reports of a program that was ended by SIGTERM."""
@@ -298,3 +311,209 @@ def _shown(tallies: Mapping[str, int] | None) -> str:
     if tallies is None:
         return "missing"
     return ", ".join(f"{name} {tally}" for name, tally in tallies.items()) or "no tally"
+
+
+@app.command("audit")
+def audit(  # noqa: PLR0913 - the options of the command line
+    *,
+    post: Annotated[
+        list[str] | None, typer.Option("--post", help="Audit this post only; may be repeated. [default: the table]")
+    ] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Take the drift out of every tally that has one.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing: say what --repair would do. As without --repair.")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write the findings as CSV to this file, or to standard output if -.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Requests at a time, and segments of the scan.")
+    ] = audits.WORKERS,
+    resume: Annotated[
+        Path | None, typer.Option(help="Keep what was done in this file until it is finished, and go on from there.")
+    ] = None,
+    overdue: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Seconds after which a change that still waits to be counted counts as missed. "
+            "[default: as long as the stream mapping may deliver it]",
+        ),
+    ] = None,
+    counters: Annotated[
+        str | None, typer.Option(help="The rules in JSON, for a --table-name that no stack has.", show_default=False)
+    ] = None,
+    stack_name: StackName = local.STACK_NAME,
+    table_name: Annotated[
+        str | None, typer.Option("--table-name", help="Audit this table, of a stack or not.", show_default=False)
+    ] = None,
+    endpoint_url: EndpointUrl = DEFAULT_ENDPOINT,
+    region: Region = local.REGION,
+    as_json: AsJson = False,
+) -> None:
+    """Compare every tally with its children, exactly and while traffic flows; repair what drifts on request.
+
+    Exit code 0: nothing drifts, or all that did was repaired. 1: something drifts. 2: it could not be told.
+
+    A repair adds minus the drift in one guarded UpdateItem, so likes and other repairs may come at the same time. A
+    table that never had tallies is filled by the same --repair, while likes keep coming: it needs a stream, and
+    --table-name if no stack has it. What the stream brings after that is left to the aggregator.
+
+    A change that waits in the stream is no drift: the aggregator is still to count it. Some wait in vain, such as likes
+    that came before their post. With --overdue 60, those older than a minute count as missed. To repair them is safe in
+    any case: what a repair has counted, the aggregator does not count again.
+
+    Reads are strongly consistent. A run that was interrupted may simply be repeated, since what was repaired drifts no
+    more; with --resume FILE it goes on where it was. Reading the stream costs little (GetRecords: 2.5 million a month
+    are free) and is not in the estimate.
+    """
+    if as_json and str(csv) == "-":
+        raise TallyctlError("--json and --csv - both want standard output: give a file to one of them")
+    try:
+        posts = [check_id("--post", one) for one in post or []]
+    except InvalidId as error:
+        raise TallyctlError(str(error)) from error
+    if csv is not None and str(csv) != "-" and not csv.parent.is_dir():
+        raise TallyctlError(f"--csv {csv}: there is no folder {csv.parent}")
+    place = connect(endpoint_url, region)
+    counted = counting_of(place, stack_name, table_name, counters)
+    order = audits.Order(posts, repair and not dry_run, workers, resume, overdue)
+    columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=to_people) as bar:
+        task = bar.add_task("items", total=None)
+        findings = audits.run(
+            place, counted, order, say, lambda known, more: bar.update(task, total=known or None, advance=more)
+        )
+    with closing(findings):
+        figures = findings.figures(time.time())
+        if as_json:
+            findings.write_json(sys.stdout, figures)
+        else:
+            _show_audit(findings, figures, Console(stderr=str(csv) == "-"), mend=order.mend)
+        if csv is not None:
+            _write_csv(findings, csv)
+        findings.remove()
+    raise typer.Exit(1 if figures["unrepaired"] else TROUBLE if figures["not_judged"] else 0)
+
+
+def _write_csv(findings: Findings, csv: Path) -> None:
+    if str(csv) == "-":
+        findings.write_csv(sys.stdout)
+        return
+    try:
+        with csv.open("w", encoding="utf-8", newline="") as file:
+            findings.write_csv(file)
+    except OSError as error:
+        raise TallyctlError(f"--csv {csv}: {error.strerror}") from error
+
+
+def _show_audit(findings: Findings, figures: Mapping[str, Any], console: Console, *, mend: bool) -> None:
+    """Show the first findings of each kind, the sums, and what to do next."""
+    table = Table(title="Tallies that are not what their children say")
+    table.add_column("parent", overflow="fold")
+    table.add_column("attribute")
+    for column in ("tally", "truth", "drift"):
+        table.add_column(column, justify="right")
+    table.add_column("repair", overflow="fold")
+    for drift in itertools.islice(findings.drifting(), _FEW_ROWS):
+        repair = f"added {-drift.drift:+d}" if drift.repaired else drift.reason or f"would add {-drift.drift:+d}"
+        shown = (invocations.shown(drift.parent), drift.attribute)
+        table.add_row(*map(escape, shown), str(drift.tally), str(drift.truth), f"{drift.drift:+d}", escape(repair))
+    if table.row_count:
+        console.print(table)
+    others = {
+        "not judged": (figures["not_judged"], findings.unjudged()),
+        "children without a parent": (figures["orphans"], findings.orphaned()),
+    }
+    for label, (count, entries) in others.items():
+        if count:
+            console.print(f"{label}: {count}")
+        for parent, what in itertools.islice(entries, _FEW_ROWS):
+            console.print(f"  {escape(invocations.shown(parent))}: {escape(str(what))}", soft_wrap=True)
+    summary = Table(show_header=False, box=None)
+    for label, value in (
+        ("parents", figures["parents"]),
+        ("children", figures["children"]),
+        ("judged by the exact procedure", figures["judged"]),
+        ("wrong tallies", figures["wrong"]),
+        ("negative tallies", figures["negative"]),
+        ("repaired parents", figures["repaired"]),
+        ("changes still to be counted", figures["waiting"]),
+        ("read units", f"{figures['read_units']:,.1f} (US$ {figures['usd']:.6f})"),
+        ("seconds", figures["seconds"]),
+    ):
+        summary.add_row(label, str(value))
+    console.print(summary)
+    for line in _advice(figures, mend=mend):
+        console.print(line, soft_wrap=True)
+
+
+def _advice(figures: Mapping[str, Any], *, mend: bool) -> Iterator[str]:
+    """Yield what to do next, a line each."""
+    if figures["wrong"] > _FEW_ROWS:
+        yield f"The {_FEW_ROWS} largest of {figures['wrong']} drifts are shown: --csv FILE has them all."
+    if figures["unrepaired"]:
+        yield "Some repairs did not succeed: run it again." if mend else "To take the drift out, run it with --repair."
+    if figures["not_judged"]:
+        yield "Some parents could not be judged, for the reasons above; nothing was done to them."
+    if figures["orphans"]:
+        yield "Children without a parent count nowhere: create the parent and audit it, or delete them."
+    if (figures["waiting_since_s"] or 0) > WAITS_LONG_S:
+        yield (
+            f"The oldest change has been waiting to be counted for {_duration(figures['waiting_since_s'])}: "
+            "is the stream mapping on?"
+        )
+    if not (figures["wrong"] or figures["not_judged"]):
+        yield "Every tally is what its children say."
+
+
+def _duration(seconds: int) -> str:
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+@app.command("redrive")
+def redrive(  # noqa: PLR0913 - the options of the command line
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write and delete nothing: say what would be done.")
+    ] = False,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Messages at most. [default: all]")] = None,
+    drop_trimmed: Annotated[
+        bool,
+        typer.Option("--drop-trimmed", help="Delete messages whose records the stream has no more: after an audit."),
+    ] = False,
+    stack_name: StackName = local.STACK_NAME,
+    table_name: TableName = None,
+    endpoint_url: EndpointUrl = DEFAULT_ENDPOINT,
+    region: Region = local.REGION,
+    as_json: AsJson = False,
+) -> None:
+    """Work off the failure queue: count what its messages name, audit and repair those parents, delete the messages.
+
+    The messages hold no records; the stream has them for 24 hours. Each change is counted once, whatever of it was
+    counted before, and a message goes only when every parent that it touches is right. One that stays can be redriven
+    again at any time.
+
+    Exit code 0: nothing is left. 2: some messages are kept, and the reasons are shown.
+    """
+    place, stack = find(endpoint_url, region, stack_name, table_name)
+    outcome = redrives.run(place, stack, counting(place, stack), redrives.Order(most, dry_run, drop_trimmed))
+    figures = outcome.figures()
+    if as_json:
+        print_json(figures)
+    elif not figures["messages"]:
+        print("The failure queue is empty.")
+    else:
+        console = Console()
+        for job in outcome.kept:
+            console.print(f"kept {job.message}: {escape(job.reason)}", soft_wrap=True, highlight=False)
+        would = "would be " if dry_run else ""
+        console.print(
+            f"{figures['messages']} messages with {figures['parents']} parents: {figures['counted']} changes "
+            f"{would}counted, {figures['drifting']} parents drift, {figures['repaired']} repaired; "
+            f"{figures['done']} done, {figures['dropped']} dropped, {len(figures['kept'])} kept",
+            soft_wrap=True,
+            highlight=False,
+        )
+    raise typer.Exit(TROUBLE if figures["kept"] else 0)
