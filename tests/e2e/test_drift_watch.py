@@ -27,8 +27,7 @@ ANY_STREAM = {
 @pytest.fixture(scope="module")
 def watched(port) -> Iterator[local.Local]:
     """A stack with a drift watch."""
-    # In quotes, since the SAM CLI splits a value at its spaces.
-    found = local.up(port, "e2e-drift-watch", {"CountingPath": "stream", "AuditSchedule": f'"{SCHEDULE}"'})
+    found = local.up(port, "e2e-drift-watch", {"CountingPath": "stream", "AuditSchedule": SCHEDULE})
     # The role may read the one stream. MiniStack does not see which stream a request names, and so refuses it to
     # whoever may not read all of them (`dynamodb_resource_arns` in its core/iam_actions.py looks at TableName alone).
     found.place.session.client("iam").put_role_policy(

@@ -317,7 +317,8 @@ def _shown(tallies: Mapping[str, int] | None) -> str:
 def audit(  # noqa: PLR0913 - the options of the command line
     *,
     post: Annotated[
-        list[str] | None, typer.Option("--post", help="Audit this post only; may be repeated. [default: the table]")
+        list[str] | None,
+        typer.Option("--post", help="Audit this post only; may be repeated. Without it: the whole table."),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Take the drift out of every tally that has one.")] = False,
     dry_run: Annotated[
@@ -337,7 +338,7 @@ def audit(  # noqa: PLR0913 - the options of the command line
         typer.Option(
             min=0,
             help="Seconds after which a change that still waits to be counted counts as missed. "
-            "[default: as long as the stream mapping may deliver it]",
+            "Without it: as long as the stream mapping may deliver it.",
         ),
     ] = None,
     counters: Annotated[
@@ -478,7 +479,7 @@ def redrive(  # noqa: PLR0913 - the options of the command line
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write and delete nothing: say what would be done.")
     ] = False,
-    most: Annotated[int | None, typer.Option("--max", min=1, help="Messages at most. [default: all]")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Messages at most; without it: all.")] = None,
     drop_trimmed: Annotated[
         bool,
         typer.Option("--drop-trimmed", help="Delete messages whose records the stream has no more: after an audit."),
