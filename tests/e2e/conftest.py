@@ -98,6 +98,12 @@ def audited_app(port: int) -> Iterator[App]:
     yield from deployed(port, "e2e-audited", "stream")
 
 
+@pytest.fixture
+def moved_app(port: int) -> Iterator[App]:
+    """A stack that counts in transactions, until it is moved to the stream."""
+    yield from deployed(port, "e2e-moved", "transaction")
+
+
 @pytest.fixture(params=["stream", "transaction"])
 def app(request: pytest.FixtureRequest) -> App:
     """One stack a counting path."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tallyctl import local
 from tallystream.keys import POST_PREFIX, like_key, post_key
 
 pytestmark = pytest.mark.e2e
@@ -83,17 +84,22 @@ def writing(app, posts):
     assert sum(written) > 100
 
 
-@pytest.fixture
-def audit(audited_app, tallyctl):
-    """Give a function that audits the stack and returns the exit code and the JSON object."""
+def audit_of(app, tallyctl):
+    """Return a function that audits a stack and returns the exit code and the JSON object."""
 
     def run(*options):
-        place = ["--endpoint-url", audited_app.place.endpoint_url, "--stack-name", audited_app.stack.name]
+        place = ["--endpoint-url", app.place.endpoint_url, "--stack-name", app.stack.name]
         done = tallyctl(["audit", *place, "--json", *options])
         assert "Traceback" not in done.stderr, done.stderr
         return done.returncode, json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture
+def audit(audited_app, tallyctl):
+    """Give what audits the stack that the tests of this file share."""
+    return audit_of(audited_app, tallyctl)
 
 
 def test_exactly_the_planted_drifts_are_found_and_repaired_while_likes_flow(audited_app, audit):
@@ -182,6 +188,34 @@ def test_findings_go_to_csv_and_a_missing_post_is_named(audited_app, audit, tall
     assert (code, found["orphans"]) == (2, 1)
     app.dynamodb.delete_item(TableName=app.stack.table_name, Key=typed(like_key(orphan, "u1")))
     assert audit("--post", post_id, "--repair")[0] == 0
+
+
+def test_a_stack_is_moved_from_one_counting_path_to_the_other_with_one_repair(moved_app, tallyctl):
+    """As docs/runbook.md says: the mapping counts what transactions have counted, or leaves what it had not read."""
+    app, audit = moved_app, audit_of(moved_app, tallyctl)
+    port = local.port_of(app.place.endpoint_url)
+    mappings = app.place.session.client("lambda")
+    [mapping] = mappings.list_event_source_mappings(FunctionName=app.stack.aggregator)["EventSourceMappings"]
+    app.create("p1")
+    for number in range(20):
+        assert app.api.call("PUT", "posts", "p1", "likes", f"u{number}").status_code == 201
+    assert app.tally("p1") == 20
+    local.up(port, app.stack.name, {"CountingPath": "stream"})
+    assert app.settled("p1", 40) == 40
+    code, found = audit("--repair")
+    assert (code, found["repaired"], app.tally("p1")) == (0, 1, 20)
+    assert app.api.call("DELETE", "posts", "p1", "likes", "u0").status_code == 200
+    assert app.settled("p1", 19) == 19
+
+    mappings.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    for number in range(20, 25):
+        assert app.api.call("PUT", "posts", "p1", "likes", f"u{number}").status_code == 201
+    local.up(port, app.stack.name, {"CountingPath": "transaction"})
+    assert app.settled("p1", 19) == 19
+    code, found = audit("--repair")
+    assert (code, found["repaired"], app.tally("p1")) == (0, 1, 24)
+    assert app.api.call("PUT", "posts", "p1", "likes", "u0").status_code == 201
+    assert app.tally("p1") == 25
 
 
 @pytest.fixture
