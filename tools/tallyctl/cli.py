@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tallyctl import audit as audits
-from tallyctl import bundle, emulator, local
+from tallyctl import bundle, compare_command, emulator, local, planning_command
 from tallyctl import demo as demos
 from tallyctl import invoke as invocations
 from tallyctl import redrive as redrives
@@ -43,6 +43,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # the lines of a docstring's paragraph flow on in the terminal's width
     help="Run, demonstrate and check a Tallystream stack.",
 )
 local_app = typer.Typer(no_args_is_help=True, help="The app on an embedded AWS on this machine.")
@@ -518,3 +519,7 @@ def redrive(  # noqa: PLR0913 - the options of the command line
             highlight=False,
         )
     raise typer.Exit(TROUBLE if figures["kept"] else 0)
+
+
+app.command("compare")(compare_command.compare_command)
+app.command("plan")(planning_command.plan_command)
