@@ -9,8 +9,14 @@ import pytest
 
 # Each of these folders has one emulator for all its tests, so that several workers would each start their own.
 TOGETHER = {"e2e", "runtime"}
-APART = {"test_audit", "test_redrive", "test_drift_watch"}
-"""Of the e2e tests, those with stacks of their own. Another worker may take them, with another emulator."""
+APART = {
+    "test_audit": " of audits",
+    "test_redrive": " of audits",
+    "test_drift_watch": " of audits",
+    "test_compare": " of the comparison",
+    "test_readme": " of the README",
+}
+"""Of the e2e tests, those that share no stack with the others. Another worker may take them, with another emulator."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,8 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in TOGETHER:
-            half = " of audits" if item.path.stem in APART else ""
-            item.add_marker(pytest.mark.xdist_group(folder + half))
+            item.add_marker(pytest.mark.xdist_group(folder + APART.get(item.path.stem, "")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
