@@ -18,7 +18,7 @@ export UV_NO_PROGRESS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup build demo test lab bench lint types format invoke events local-up local-down simulate model requirements clean
+.PHONY: help setup build demo test lab bench lint types format invoke events local-up local-down simulate traffic model requirements clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ format: .venv/.dev-ready ## put the code into the format
 simulate: .venv/.dev-ready ## play SEEDS (10000) schedules of faults on all cores, and as many with audits; FIRST=n begins at another seed
 	$(BIN)/python -m simulation.run --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 	$(BIN)/python -m simulation.run --audits --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
+
+traffic: .venv/.dev-ready ## hold `tallyctl plan` against ten simulated minutes of 10,000 likes a second; ARGS=--help for others
+	cd tests && ../$(BIN)/python -m simulation.traffic $(ARGS)
 
 model: .venv/.dev-ready ## check the model of delivery and faults exhaustively (needs spin and gcc)
 	$(BIN)/pytest tests/model $(ARGS)
