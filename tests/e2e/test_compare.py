@@ -52,7 +52,7 @@ class Compared:
     page: Path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def compared(tallyctl, tmp_path_factory):
     """Compare all workloads at their default size. PostgreSQL's figures are left out: they are of this machine."""
     folder = tmp_path_factory.mktemp("report")

@@ -137,10 +137,10 @@ def _table(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -
 
 def _bar(bars: Progress, name: str) -> comparisons.Progress:
     """Return what moves a bar of its own, and says beside it what is being done."""
-    task = bars.add_task(name, total=None)
+    task = bars.add_task(name, total=None, visible=False)  # until it begins: an error has no bar above it
 
     def move(what: str, done: int, of: int) -> None:
-        bars.update(task, description=f"{name}: {what}", completed=done, total=of)
+        bars.update(task, description=f"{name}: {what}", completed=done, total=of, visible=True)
 
     return move
 

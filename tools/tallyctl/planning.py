@@ -32,7 +32,8 @@ from tallyctl.comparison.costs import (
     WRITE_UNIT_BYTES,
 )
 from tallyctl.comparison.published import INVOKE_S, OWN_CODE_S, PARENTS_PER_SECOND, POLL_S, PUT_S, TRANSACTION_S
-from tallyctl.errors import TallyctlError
+from tallyctl.comparison.stream import LARGEST_BATCH, LONGEST_BATCH_WINDOW_S
+from tallyctl.errors import check_within
 
 PARTITION_READ_UNITS = 3000
 """A second, for one item or one undivided item collection as well:
@@ -54,11 +55,6 @@ LARGEST_ITEM_BYTES = 400 * 1024
 
 ITEM_OVERHEAD_BYTES = 100
 """Stored with each item beside its own size: https://aws.amazon.com/dynamodb/pricing/on-demand/."""
-
-LONGEST_BATCH_WINDOW_S = 300
-LARGEST_BATCH = 10_000
-"""https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html. A batch is also full at 6 MB: 10,000 records
-with keys alone are some 4.5 MB, unless ids are long."""
 
 SHARD_LIVES_S = 4 * 3600
 MARK_LIVES_S = 25 * 3600
@@ -351,8 +347,7 @@ def check(traffic: Traffic) -> None:
         ("batch-size", traffic.batch_size, 1, LARGEST_BATCH),
         ("likes-kept", 0 if traffic.likes_kept is None else traffic.likes_kept, 0, 1e15),
     ):
-        if not least <= value <= most:  # so that what is not a number is found, too
-            raise TallyctlError(f"--{option} cannot be {value:,}: give a number from {least:,} to {most:,.0f}")
+        check_within(option, value, least, most)
 
 
 # ----------------------------------------------------------------------------------------------- batches and parents

@@ -22,15 +22,21 @@ from tallyctl.comparison.series import (
     staleness_by_window,
     usage_of,
 )
+from tallyctl.comparison.stream import LONGEST_BATCH_WINDOW_S
 from tallyctl.comparison.workloads import WORKLOADS
 from tallyctl.comparison.workloads import operations as operations_of
 from tallyctl.demo import percentile
-from tallyctl.errors import TallyctlError
+from tallyctl.errors import TallyctlError, check_within
 
 OPERATIONS = 10_000
 RATE = 1000.0
 WINDOW_S = 2.0
 SEED = 1
+
+MOST_OPERATIONS = 1_000_000
+"""Of these, a quarter of an hour."""
+
+MOST_RATE = 1e6
 
 ABOUT_THE_SAME = 1.1
 """Within ten per cent of the cheapest, a path that counts at once is the better one."""
@@ -258,8 +264,9 @@ def recommend(workload: str, paths: dict[str, Result]) -> str:
 def _check(workload: str, operations: int, rate: float, window_s: float) -> None:
     if workload not in WORKLOADS:
         raise TallyctlError(f"there is no workload {workload!r}: choose one of {', '.join(WORKLOADS)}")
-    if operations < 1 or rate <= 0 or window_s < 0:
-        raise TallyctlError("operations must be at least 1, the rate above 0, and the batch window 0 or more")
+    check_within("operations", operations, 1, MOST_OPERATIONS)
+    check_within("rate", rate, 1e-6, MOST_RATE)
+    check_within("batch-window", window_s, 0, LONGEST_BATCH_WINDOW_S)
 
 
 def _rounded(series: CostSeries) -> dict[str, Any]:

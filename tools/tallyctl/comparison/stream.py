@@ -12,11 +12,14 @@ from tallyctl.comparison.published import INVOKE_S, POLL_S
 from tallyctl.comparison.simulated import Clock
 from tallystream.keys import LIKE_PREFIX
 
-MAX_BATCH = 10_000
+LONGEST_BATCH_WINDOW_S = 300
+LARGEST_BATCH = 10_000
+"""https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html. A batch is also full at 6 MB: 10,000 records
+with keys alone are some 4.5 MB, unless ids are long."""
+
 SHARDS = 4
 """A new on-demand table takes 4,000 write units a second, which is four partitions, and each has a shard of its own.
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/on-demand-capacity-mode.html#on-demand-capacity-mode-initial"""
-
 
 TUMBLING_WINDOW_S = 60
 """How often Lambda ends a window with one more invocation, as the template has it."""
@@ -126,8 +129,8 @@ def deliver_all(
     while shard.pending:
         ready = max(shard.pending[0][1] + window_s, free)
         size = bisect.bisect_right(shard.pending, ready, key=lambda entry: entry[1])
-        if size >= MAX_BATCH:
-            size, ready = MAX_BATCH, max(shard.pending[MAX_BATCH - 1][1], free)
+        if size >= LARGEST_BATCH:
+            size, ready = LARGEST_BATCH, max(shard.pending[LARGEST_BATCH - 1][1], free)
         batch = shard.take(size)
         changes = [(at, record) for _, at, record in batch if is_change(record)]
         parents = len({record["dynamodb"]["Keys"]["PK"]["S"] for _, record in changes})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -83,9 +84,13 @@ def test_progress_is_told_of_every_step():
     ("arguments", "message"),
     [
         ({"workload": "votes"}, "choose one of vote, social, viral, churn"),
-        ({"workload": "vote", "operations": 0}, "operations must be at least 1"),
-        ({"workload": "vote", "rate": 0.0}, "the rate above 0"),
-        ({"workload": "vote", "window_s": -1.0}, "the batch window 0 or more"),
+        ({"workload": "vote", "operations": 0}, "^--operations cannot be 0: give a number from 1 to 1,000,000$"),
+        ({"workload": "vote", "operations": 1_000_001}, "^--operations cannot be 1,000,001: "),
+        ({"workload": "vote", "rate": 0.0}, "^--rate cannot be 0.0: "),
+        ({"workload": "vote", "rate": math.nan}, "^--rate cannot be nan: "),
+        ({"workload": "vote", "rate": math.inf}, "^--rate cannot be inf: "),
+        ({"workload": "vote", "window_s": -1.0}, "^--batch-window cannot be -1.0: give a number from 0 to 300$"),
+        ({"workload": "vote", "window_s": 301.0}, "^--batch-window cannot be 301.0: "),
     ],
 )
 def test_a_wrong_argument_says_what_is_right(arguments, message):

@@ -6,7 +6,7 @@ import pytest
 
 from tallyctl.comparison.published import INVOKE_S, POLL_S
 from tallyctl.comparison.simulated import EPOCH, Clock
-from tallyctl.comparison.stream import MAX_BATCH, SHARDS, Shard, deliver_all, shard_of
+from tallyctl.comparison.stream import LARGEST_BATCH, SHARDS, Shard, deliver_all, shard_of
 
 
 def like(user):
@@ -67,8 +67,8 @@ def test_a_batch_gathers_for_a_window_from_its_first_record():
 
 def test_a_full_batch_does_not_wait_for_the_window():
     """Ten thousand records are all that an invocation takes."""
-    invocations, sizes = delivered(shard_with([0.001 * n for n in range(MAX_BATCH + 5)]), 60.0)
-    assert sizes == [MAX_BATCH, 5]
+    invocations, sizes = delivered(shard_with([0.001 * n for n in range(LARGEST_BATCH + 5)]), 60.0)
+    assert sizes == [LARGEST_BATCH, 5]
     assert invocations[0].ended < 11
 
 
