@@ -72,7 +72,7 @@ events: $(READY) ## make the sample events in events/ again, from the builders o
 # ------------------------------------------------------------------------------------------------------------- checks
 
 test: lint types build ## check and test everything
-	$(BIN)/pytest --numprocesses auto --dist loadgroup --durations 15 $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadscope --durations 15 $(ARGS)
 
 lab: .venv/.dev-ready ## count 20 bursts of likes under faults; each tally must be exact after each
 	$(BIN)/python tests/lab/lab.py $(ARGS)

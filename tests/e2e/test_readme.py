@@ -23,6 +23,8 @@ ELSEWHERE = {
     ),
 }
 
+OF_MAKE = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS"}
+
 
 def commands() -> list[str]:
     """Return the commands of the README's shell blocks, one a line, continued lines joined."""
@@ -49,7 +51,8 @@ def environment(tallyctl) -> Iterator[dict[str, str]]:
         up = tallyctl(["local", "up", "--endpoint-url", endpoint, "--json"])
         assert up.returncode == 0, up.stderr
         yield {
-            **os.environ,
+            # What `make test` was called with is not for the README's own make.
+            **{name: value for name, value in os.environ.items() if name not in OF_MAKE},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "AWS_ENDPOINT_URL": endpoint,
             "PORT": str(port),

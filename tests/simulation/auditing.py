@@ -483,7 +483,7 @@ class AuditedWorld(World):
             self.trace.append("a second auditor comes")
             Operator(self).audit(mend=True)
 
-    def play(self) -> None:
+    def happen(self) -> None:
         """Let everything happen, with audits in between; come to rest; audit and repair what there is to be."""
         schedule = self.schedule
         for step in range(schedule.steps):
