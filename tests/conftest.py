@@ -1,5 +1,7 @@
 """What concerns the whole suite: which tests share a worker, and what the simulation found."""
 
+import os
+
 # First of all: boto3's default session sends its requests to moto only if moto was imported when it was made, which
 # the simulation does when it loads the handler.
 import moto.core  # noqa: F401
@@ -32,6 +34,12 @@ class Together(LoadScopeScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)  # without the plugin there is no such hook, and one worker
+def pytest_xdist_auto_num_workers() -> int:
+    """Have one worker more than cores, since one of them mostly waits for an emulator."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together:
     """Distribute the tests over the workers."""
     return Together(config, log)
