@@ -171,6 +171,7 @@ def _figures(groups: Sequence[Group], report: Report) -> dict[str, float]:
         "drifting": len(report.drifting),
         "drift": sum(drifts),
         "unjudged": len(report.unjudged),
+        "unjudged_percent": round(100 * len(report.unjudged) / max(1, len(parents | report.unjudged.keys())), 1),
         "orphans": sum(report.orphans.values()),
         "waiting": report.waiting,
     }
@@ -186,12 +187,13 @@ def _tell(report: Report, figures: Mapping[str, float]) -> None:
     for parent, children in itertools.islice(report.orphans.items(), MOST_NOTES):
         _logger.warning("orphaned: the parent does not exist", extra={"parent": parent, "children": children})
     _logger.info("audit", extra=dict(figures))
-    for name, figure in (
-        ("TallyDrift", "drift"),
-        ("DriftingParents", "drifting"),
-        ("AuditedParents", "audited"),
-        ("UnjudgedParents", "unjudged"),
-        ("OrphanedChildren", "orphans"),
+    for name, unit, figure in (
+        ("TallyDrift", MetricUnit.Count, "drift"),
+        ("DriftingParents", MetricUnit.Count, "drifting"),
+        ("AuditedParents", MetricUnit.Count, "audited"),
+        ("UnjudgedParents", MetricUnit.Count, "unjudged"),
+        ("UnjudgedPercent", MetricUnit.Percent, "unjudged_percent"),
+        ("OrphanedChildren", MetricUnit.Count, "orphans"),
     ):
-        _metrics.add_metric(name, MetricUnit.Count, figures[figure])
+        _metrics.add_metric(name, unit, figures[figure])
     _metrics.flush_metrics()

@@ -37,6 +37,7 @@ ALARMS = {
 }
 WATCH_ALARMS = {
     ("Tallystream", "TallyDrift", "${AWS::StackName}-drift-watch"),
+    ("Tallystream", "UnjudgedPercent", "${AWS::StackName}-drift-watch"),
     ("AWS/Lambda", "Errors", "DriftWatchFunction"),
 }
 

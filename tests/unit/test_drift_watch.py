@@ -17,7 +17,14 @@ from tallystream.settings import SettingsError
 REGION = "eu-west-1"
 TABLE = "Social"
 READS = {"DescribeTable", "Scan", "GetItem", "Query", "DescribeStream", "GetShardIterator", "GetRecords"}
-METRICS = {"TallyDrift", "DriftingParents", "AuditedParents", "UnjudgedParents", "OrphanedChildren"}
+METRICS = {
+    "TallyDrift",
+    "DriftingParents",
+    "AuditedParents",
+    "UnjudgedParents",
+    "UnjudgedPercent",
+    "OrphanedChildren",
+}
 NOTHING = {"drifting": 0, "drift": 0, "unjudged": 0, "orphans": 0, "waiting": 0}
 
 
@@ -218,6 +225,7 @@ def test_a_tally_that_is_text_is_unjudged_and_not_audited(client, watch, capsys)
     assert finding["message"] == "unjudged"
     assert "likeTally is no integer" in finding["reason"]
     assert (metrics["UnjudgedParents"], metrics["AuditedParents"]) == ([1.0], [1.0])
+    assert metrics["UnjudgedPercent"] == [50.0]
 
 
 @pytest.mark.parametrize(("tally", "drift"), [(3, 0), (4, 1)])
@@ -267,10 +275,16 @@ def test_an_empty_table_takes_no_time(client, watch, clock):
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        pytest.param(0, {"unjudged": 2, "drifting": 0, "audited": 0}, id="no time at all"),
-        pytest.param(61, {"unjudged": 2, "drifting": 0, "audited": 0}, id="until the stream is read"),
-        pytest.param(66, {"unjudged": 1, "drifting": 0, "audited": 1}, id="until the suspect is read again"),
-        pytest.param(90, {"unjudged": 0, "drifting": 1, "audited": 2}, id="enough"),
+        pytest.param(0, {"unjudged": 2, "unjudged_percent": 100, "drifting": 0, "audited": 0}, id="no time at all"),
+        pytest.param(
+            61, {"unjudged": 2, "unjudged_percent": 100, "drifting": 0, "audited": 0}, id="until the stream is read"
+        ),
+        pytest.param(
+            66,
+            {"unjudged": 1, "unjudged_percent": 50, "drifting": 0, "audited": 1},
+            id="until the suspect is read again",
+        ),
+        pytest.param(90, {"unjudged": 0, "unjudged_percent": 0, "drifting": 1, "audited": 2}, id="enough"),
     ],
 )
 def test_what_is_not_judged_in_time_is_reported_so(client, watch, clock, capsys, seconds, expected):
