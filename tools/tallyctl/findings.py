@@ -144,8 +144,8 @@ class Findings:
         ]
         sums: dict[str, float] = {"parents": report.parents, "children": report.children, "judged": report.judged}
         sums |= {"waiting": report.waiting, **spent}
-        self._db.execute("BEGIN")
-        try:
+        with self._db:  # commits, or rolls back whatever stops it
+            self._db.execute("BEGIN")
             self._db.executemany("INSERT OR REPLACE INTO drifting VALUES (?, ?, ?, ?, ?, ?, ?, ?)", drifting)
             self._db.executemany(
                 "INSERT OR REPLACE INTO unjudged VALUES (?, ?, ?)",
@@ -169,10 +169,6 @@ class Findings:
                 "INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)",
                 [(segment, *(place.after or (None, None)), place.done) for segment, place in places.items()],
             )
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
 
     # What was found in the end.
 
