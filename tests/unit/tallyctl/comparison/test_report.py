@@ -140,6 +140,31 @@ def test_each_chart_has_its_title_and_its_points(figures):
         assert len(points) >= 8
 
 
+def test_a_value_is_shown_where_one_points(figures):
+    """Browsers show an element's title by themselves, without a script."""
+    html = page([figures])
+    staleness = html[html.index("Staleness against the batch window") :]
+    shown = re.findall(r"<title>(.*?: .*?)</title>", staleness[: staleness.index("</figure>")])
+    stale = figures["series"]["staleness_by_window"]
+    assert shown == [
+        f"{window:g}: {seconds:,.10g}"
+        for name in ("p50_s", "p99_s")
+        for window, seconds in zip(stale["window_s"], stale[name], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("highest", "last"), [(0, "1"), (430, "500"), (1000, "1,000"), (7, "7")])
+def test_a_bar_s_axis_reaches_the_highest_value(figures, highest, last):
+    """In round steps; where nothing drifts there is an axis all the same."""
+    for path in figures["paths"].values():
+        path["drift_after_faults"] = 0
+    figures["paths"]["blind"]["drift_after_faults"] = highest
+    html = page([figures])
+    chart = html[html.index("Drift under faults") :]
+    labels = re.findall(r"<text[^>]*>([\d,]+)</text>", chart[: chart.index("</figure>")])
+    assert last == max(labels, key=lambda label: int(label.replace(",", "")))
+
+
 def test_a_bar_s_value_stands_beside_its_name(figures):
     """A path that does not drift has no bar, but a nought."""
     html = page([figures])
