@@ -32,6 +32,7 @@ from tallyctl.planning import (
     popularity,
     read_units,
     spread,
+    stored_bytes,
     units,
     write_units,
 )
@@ -363,6 +364,19 @@ def test_http_requests_are_cheaper_beyond_300_million():
     assert http_usd(1e6) == pytest.approx(1)
     assert http_usd(300e6) == pytest.approx(300)
     assert http_usd(400e6) == pytest.approx(390)
+
+
+def test_each_stored_item_has_a_hundred_bytes_more():
+    """A thousand likes and ten posts that nobody likes, so that no post has a mark: 1,010 items."""
+    traffic = Traffic(1e-6, posts=10, likes_kept=1000, like_bytes=100, post_bytes=300)
+    posts = spread(popularity(traffic.posts, traffic.skew), traffic)
+    assert stored_bytes(traffic, posts) == pytest.approx(1000 * 200 + 10 * 400, rel=0.001)
+
+
+def test_likes_of_two_write_units_take_twice_the_partitions():
+    """Above 1 KB a like is charged as two, and a partition carries half as many."""
+    small, large = (plan(Traffic(10_000, posts=10, likes_kept=0, like_bytes=size)) for size in (1000, 1500))
+    assert (small.partitions_by_throughput, large.partitions_by_throughput) == (31, 61)
 
 
 def test_storage_is_paid_with_its_recovery():

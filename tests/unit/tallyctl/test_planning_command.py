@@ -105,6 +105,7 @@ def test_b40_nonsense_is_an_expected_error():
         ({"likes_per_second": 10, "post_bytes": 1000}, "costs 2 write units or more instead of 1"),
         ({"likes_per_second": 1000}, "raise its ThrottlingRateLimit"),
         ({"likes_per_second": 10_000}, "30,000 HTTP API requests a second"),
+        ({"likes_per_second": 4000, "reads_per_second": 1000}, "15,000 HTTP API requests a second"),
         ({"likes_per_second": 100_000}, r"[\d,]+ calls of Lambda functions at a time"),
         ({"likes_per_second": 20_000}, r"[\d,]+ write units a second of one table"),
         ({"likes_per_second": 1, "reads_per_second": 50_000}, r"[\d,]+ read units a second of one table"),

@@ -144,7 +144,7 @@ def test_a_value_is_shown_where_one_points(figures):
     """Browsers show an element's title by themselves, without a script."""
     html = page([figures])
     staleness = html[html.index("Staleness against the batch window") :]
-    shown = re.findall(r"<title>(.*?: .*?)</title>", staleness[: staleness.index("</figure>")])
+    shown = re.findall(r"<title>([^<]*: [^<]*)</title>", staleness[: staleness.index("</figure>")])
     stale = figures["series"]["staleness_by_window"]
     assert shown == [
         f"{window:g}: {seconds:,.10g}"
