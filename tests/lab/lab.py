@@ -33,6 +33,7 @@ from rich.table import Table
 from builders import NOW, record, windowed
 from fakes import FakeDynamoDb, FakeSqs, client_error
 from simulation.world import aggregator
+from tallyctl.comparison.costs import units_of_write
 from tallystream.batches import Batches
 from tallystream.changes import group, net
 from tallystream.dynamodb import DynamoDbTable
@@ -192,7 +193,7 @@ class Lab:
             answer: dict[str, Any] | Exception = self._table.update_item(**request)
         except Exception as error:  # noqa: BLE001 - handed on to whoever sent the write
             answer = error
-        self._burst.write_units += write_units(before, self._table.items[key])
+        self._burst.write_units += units_of_write(before, self._table.items[key])
         return answer
 
     def _begin_shards(self, number: int) -> None:
@@ -347,31 +348,6 @@ def in_any_order(luck: random.Random) -> Callable[[Callable[[Any], None], Sequen
         return [function(share) for share in luck.sample(shares, len(shares))]
 
     return concurrently
-
-
-def write_units(before: dict[str, Any], after: dict[str, Any]) -> int:
-    """Return what a write costs: a unit per KB of the larger of the two items, rounded up.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
-    """
-    return -(-max(size(before), size(after)) // 1024)
-
-
-def size(item: dict[str, Any]) -> int:
-    """Return an item's size in bytes: names, and values by their type.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
-    """
-    return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
-
-
-def _value_size(value: dict[str, Any]) -> int:
-    ((kind, content),) = value.items()
-    if kind == "S":
-        return len(content.encode())
-    if kind == "N":
-        return (len(content.strip("-0").replace(".", "")) + 1) // 2 + 1
-    return 3 + len(content) + size(content)  # a map
 
 
 def run(seed: int, bursts: int, records: int, parents: int) -> list[tuple[Burst, Burst]]:

@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from tallyctl import planning
-from tallyctl.comparison.costs import PARTITION_WRITE_UNITS
+from tallyctl.comparison.costs import PARTITION_WRITE_UNITS, write_units
 from tallyctl.comparison.published import INVOKE_S, PARENTS_PER_SECOND, POLL_S
 from tallyctl.planning import Plan, Traffic
 
@@ -87,7 +87,7 @@ def simulate(plan: Plan, seconds: float, seed: int) -> Measured:
     homes = _homes([weight / cumulated[-1] for weight in weights], plan, rng)
     # Marks as after a day: seven or eight for each shard of a post, since shards live four hours.
     parts = [len(home) for home in homes]
-    units = [planning.write_units(plan.traffic.post_bytes + 7.25 * n * planning.MARK_BYTES) for n in parts]
+    units = [write_units(plan.traffic.post_bytes + 7.25 * n * planning.MARK_BYTES) for n in parts]
     measured = Measured(warm_s, seconds)
     for likes in _arrivals(plan, cumulated, homes, warm_s + seconds + warm_s, rng):
         _work_off(likes, units, plan.traffic, measured, rng)

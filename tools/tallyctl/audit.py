@@ -18,8 +18,9 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tallyctl.comparison.costs import PRICES, READ_UNIT_BYTES
 from tallyctl.errors import TallyctlError
-from tallyctl.findings import USD_PER_READ_UNIT, Findings, Place
+from tallyctl.findings import Findings, Place
 from tallystream.audit import SHARDLESS_MARK
 from tallystream.auditor import Auditor, Concurrently, Group, Report, groups, overdue_after
 from tallystream.changes import ParentKey
@@ -44,8 +45,6 @@ ROUND_GROUPS = 8192
 
 ROUND_ITEMS = 262_144
 """So many items end the round as well, one large collection a segment left aside."""
-
-_READ_UNIT_BYTES = 4096
 
 _MOST_PROJECTED = 250
 """An expression has at most 4 KB:
@@ -81,7 +80,7 @@ class Facts:
     @property
     def scan_units(self) -> int:
         """How many read units a strongly consistent scan takes."""
-        return -(-self.size_bytes // _READ_UNIT_BYTES)
+        return -(-self.size_bytes // READ_UNIT_BYTES)
 
     def now(self) -> float:
         """Return the time by DynamoDB's clock, which dates the records of the stream; epoch seconds."""
@@ -354,7 +353,7 @@ def run(
 def _estimate(found: Facts, posts: Sequence[str]) -> str:
     about = "at most" if posts else "about"
     return (
-        f"{about} {found.scan_units:,} read units (US$ {found.scan_units * USD_PER_READ_UNIT:.4f}), and as much again "
+        f"{about} {found.scan_units:,} read units (US$ {found.scan_units * PRICES['read'].usd:.4f}), and as much again "
         "for the parents that drift or change meanwhile"
     )
 

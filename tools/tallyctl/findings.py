@@ -12,12 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from tallyctl.comparison.costs import PRICES
 from tallyctl.errors import TallyctlError
 from tallystream.auditor import Report
 from tallystream.changes import ParentKey
-
-USD_PER_READ_UNIT = 0.125 / 1_000_000
-"""On demand, us-east-1: https://aws.amazon.com/dynamodb/pricing/on-demand/"""
 
 COLUMNS = ("finding", "PK", "SK", "attribute", "tally", "truth", "drift", "repaired", "children", "reason")
 """Of the CSV."""
@@ -213,7 +211,7 @@ class Findings:
             "not_judged": self._number("SELECT count(*) FROM unjudged"),
             "orphans": self._number("SELECT coalesce(sum(children), 0) FROM orphaned"),
             "read_units": units,
-            "usd": round(units * USD_PER_READ_UNIT, 6),
+            "usd": round(units * PRICES["read"].usd, 6),
             "seconds": round(totals.get("seconds", 0.0), 1),
         }
 

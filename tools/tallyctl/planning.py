@@ -25,19 +25,18 @@ from typing import Any, NamedTuple
 from tallyctl.comparison.costs import (
     AGGREGATOR_GB,
     API_GB,
+    LARGEST_ITEM_BYTES,
+    PARTITION_READ_UNITS,
     PARTITION_WRITE_UNITS,
     PRICES,
-    READ_UNIT_BYTES,
     TRANSACTION_FACTOR,
-    WRITE_UNIT_BYTES,
+    read_units,
+    write_units,
 )
 from tallyctl.comparison.published import INVOKE_S, OWN_CODE_S, PARENTS_PER_SECOND, POLL_S, PUT_S, TRANSACTION_S
 from tallyctl.comparison.stream import LARGEST_BATCH, LONGEST_BATCH_WINDOW_S
 from tallyctl.errors import check_within
-
-PARTITION_READ_UNITS = 3000
-"""A second, for one item or one undivided item collection as well:
-https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html."""
+from tallystream.counters import SECONDS_A_MARK_MATTERS
 
 GB = 2**30
 PARTITION_BYTES = 10 * GB
@@ -50,14 +49,10 @@ https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/on-demand-capac
 
 NEW_TABLE_PARTITIONS = NEW_TABLE_WRITE_UNITS // PARTITION_WRITE_UNITS
 
-LARGEST_ITEM_BYTES = 400 * 1024
-"""https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
-
 ITEM_OVERHEAD_BYTES = 100
 """Stored with each item beside its own size: https://aws.amazon.com/dynamodb/pricing/on-demand/."""
 
 SHARD_LIVES_S = 4 * 3600
-MARK_LIVES_S = 25 * 3600
 MARK_BYTES = 90
 """A mark stays on its post for 25 hours (tallystream/counters.py), and a shard lives four (design, section 4); its size
 is by https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html."""
@@ -68,13 +63,13 @@ AUTO_SCALING_TARGET = 0.7
 WRITE_UNIT_HOUR_USD = 0.00065
 READ_UNIT_HOUR_USD = 0.00013
 GB_MONTH_USD = 0.25 + 0.20
-"""Provisioned capacity, and storage with point-in-time recovery, in us-east-1 as of 2026-11:
-https://aws.amazon.com/dynamodb/pricing/provisioned/."""
+"""Provisioned capacity, and storage with point-in-time recovery, in us-east-1, as others quote them from
+https://aws.amazon.com/dynamodb/pricing/provisioned/, which was not read here."""
 
 HTTP_FIRST_TIER = 300e6
 HTTP_LATER_USD = 0.90e-6
-"""From the 300 millionth HTTP API request of a month on, in us-east-1 as of 2026-11:
-https://aws.amazon.com/api-gateway/pricing/."""
+"""From the 300 millionth HTTP API request of a month on, in us-east-1, as others quote it from
+https://aws.amazon.com/api-gateway/pricing/, which was not read here."""
 
 HOURS_A_MONTH = 730
 SECONDS_A_MONTH = HOURS_A_MONTH * 3600
@@ -565,23 +560,6 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 # --------------------------------------------------------------------------------------------------------- capacity
 
 
-def write_units(size_bytes: float) -> int:
-    """Return the write units of one write of an item that has this size after it: one a KB, rounded up.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
-    """
-    return max(1, math.ceil(size_bytes / WRITE_UNIT_BYTES))
-
-
-def read_units(size_bytes: float) -> float:
-    """Return the read units of one eventually consistent read: half a unit for each 4 KB, rounded up.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html. A projection, such as
-    the API's, makes it no cheaper.
-    """
-    return max(1, math.ceil(size_bytes / READ_UNIT_BYTES)) / 2
-
-
 def parent_bytes(traffic: Traffic, post: Group) -> float:
     """Return the size of a post of this group, with the marks that are expected on it.
 
@@ -590,7 +568,7 @@ def parent_bytes(traffic: Traffic, post: Group) -> float:
     for each of its shards.
     """
     rate = traffic.likes_per_second * post.share / post.shards
-    earlier = MARK_LIVES_S / SHARD_LIVES_S * -math.expm1(-rate * SHARD_LIVES_S)
+    earlier = SECONDS_A_MARK_MATTERS / SHARD_LIVES_S * -math.expm1(-rate * SHARD_LIVES_S)
     return traffic.post_bytes + MARK_BYTES * post.shards * (1 + earlier)
 
 
@@ -601,7 +579,9 @@ def units(traffic: Traffic, posts: Sequence[Group], rate: float, counting: float
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html.
     """
     reads = traffic.reads_per_second * rate / traffic.likes_per_second
-    reading = reads * math.fsum(post.posts * post.share * read_units(parent_bytes(traffic, post)) for post in posts)
+    reading = reads * math.fsum(
+        post.posts * post.share * read_units(parent_bytes(traffic, post), consistent=False) for post in posts
+    )
     return Units(rate * write_units(traffic.like_bytes) + counting, reading)
 
 
@@ -611,7 +591,9 @@ def transaction_units(traffic: Traffic) -> Units:
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html
     """
     a_like = TRANSACTION_FACTOR * (write_units(traffic.like_bytes) + write_units(traffic.post_bytes))
-    return Units(traffic.likes_per_second * a_like, traffic.reads_per_second * read_units(traffic.post_bytes))
+    return Units(
+        traffic.likes_per_second * a_like, traffic.reads_per_second * read_units(traffic.post_bytes, consistent=False)
+    )
 
 
 def partitions_by_throughput(peak: Units) -> int:
@@ -650,7 +632,7 @@ def hottest_post(traffic: Traffic, post: Group, peak: Batching) -> HottestPost:
     return HottestPost(
         likes_per_second=rate,
         write_units_per_second=rate * write_units(traffic.like_bytes) + tally_units,
-        read_units_per_second=reads * read_units(size),
+        read_units_per_second=reads * read_units(size, consistent=False),
         item_bytes=size,
         tally_writes_per_second=tally_writes,
         tally_units_per_second=tally_units,

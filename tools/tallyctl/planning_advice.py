@@ -2,16 +2,18 @@
 
 import math
 
-from tallyctl.comparison.costs import PARTITION_WRITE_UNITS
-from tallyctl.planning import (
+from tallyctl.comparison.costs import (
     LARGEST_ITEM_BYTES,
+    PARTITION_READ_UNITS,
+    PARTITION_WRITE_UNITS,
+    write_units,
+)
+from tallyctl.planning import (
     LIKE_CALL_S,
     NEW_TABLE_READ_UNITS,
     NEW_TABLE_WRITE_UNITS,
-    PARTITION_READ_UNITS,
     READ_CALL_S,
     Plan,
-    write_units,
 )
 
 TABLE_QUOTA_UNITS = 40_000

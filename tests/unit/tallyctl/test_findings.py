@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from tallyctl.comparison.costs import PRICES
 from tallyctl.errors import TallyctlError
-from tallyctl.findings import COLUMNS, USD_PER_READ_UNIT, Findings, Place
+from tallyctl.findings import COLUMNS, Findings, Place
 from tallystream.audit import Tally
 from tallystream.auditor import Report
 
@@ -42,7 +43,7 @@ def test_rounds_add_up(findings):
     figures = findings.figures(now=110.4)
     assert (figures["parents"], figures["children"], figures["judged"], figures["waiting"]) == (4, 6, 1, 3)
     assert (figures["waiting_since_s"], figures["read_units"], figures["seconds"]) == (60, 3.0, 4.0)
-    assert figures["usd"] == round(3 * USD_PER_READ_UNIT, 6)
+    assert figures["usd"] == round(3 * PRICES["read"].usd, 6)
 
 
 def test_what_was_repaired_is_told_from_what_was_not(findings):

@@ -22,6 +22,9 @@ https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-ke
 
 PARTITION_READ_UNITS = 3000
 
+LARGEST_ITEM_BYTES = 400 * 1024
+"""https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html#limits-items"""
+
 _COLLECTION_OVERHEAD = 3
 _ELEMENT_OVERHEAD = 1
 
@@ -110,18 +113,25 @@ def _number_size(text: str) -> int:
     return math.ceil(len(digits) / 2) + 1 + sign
 
 
-def write_units(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> int:
+def write_units(size: float) -> int:
+    """Return the write units of `size` bytes that are written outside of a transaction: one a KB, rounded up.
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#write-operation-consumption
+    """
+    return max(1, math.ceil(size / WRITE_UNIT_BYTES))
+
+
+def units_of_write(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> int:
     """Return the write units of a write that is no transaction: by the larger of the item before and after it.
 
     A write that leaves no item (`after` is None) is charged by the item that was there; one of nothing takes a unit. A
     failed condition is charged by the item that it met: pass that as both.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#write-operation-consumption
     """
-    size = max(item_size(before or {}), item_size(after or {}))
-    return max(1, math.ceil(size / WRITE_UNIT_BYTES))
+    return write_units(max(item_size(before or {}), item_size(after or {})))
 
 
-def read_units(size: int, *, consistent: bool) -> float:
+def read_units(size: float, *, consistent: bool) -> float:
     """Return the read units of `size` bytes: an item, or all that one page of a `Query` goes through.
 
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html#read-operation-consumption

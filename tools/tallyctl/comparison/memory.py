@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from botocore.exceptions import ClientError
 
+from tallyctl.comparison.costs import LARGEST_ITEM_BYTES, item_size
+
 if TYPE_CHECKING:
     from botocore.exceptions import _ClientErrorResponseTypeDef
 
-MAX_ITEM_BYTES = 400 * 1024
 _TOKEN = re.compile(r"\s*(<=|>=|<>|[()=<>,+]|[#:]?[A-Za-z0-9_]+(?:\.#?[A-Za-z0-9_]+)*)")
 
 _KEY_CONDITION = re.compile(r"[#\w]+ = (?P<pk>:\w+)(?: AND begins_with\([#\w]+, (?P<prefix>:\w+)\))?")
@@ -180,7 +181,7 @@ class MemoryDynamoDb:
         self._require(request, before)
         after = _copied(before) if before else {"PK": {"S": key[0]}, "SK": {"S": key[1]}}
         _update(after, request["UpdateExpression"], names, values)
-        if _size(after) > MAX_ITEM_BYTES:
+        if item_size(after) > LARGEST_ITEM_BYTES:
             raise invalid("Item size to update has exceeded the maximum allowed size")
         return after
 
@@ -229,11 +230,6 @@ def key_of(attributes: Item) -> Key:
     if not all(key):
         raise invalid("One or more parameter values are not valid: a key attribute is empty")
     return key
-
-
-def _size(item: Item) -> int:
-    """Return an item's size in bytes, near enough for a limit: names and values as text."""
-    return sum(len(name) + len(str(value)) for name, value in item.items())
 
 
 def _check_all_used(names: dict[str, str], values: dict[str, Any], expressions: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tallyctl.comparison.costs import TRANSACTION_FACTOR, item_size, read_units, write_units
+from tallyctl.comparison.costs import TRANSACTION_FACTOR, item_size, read_units, units_of_write
 from tallyctl.comparison.memory import Item, Key, MemoryDynamoDb, key_of
 
 PAGE_BYTES = 1024 * 1024
@@ -85,7 +85,7 @@ class MeteredDynamoDb(MemoryDynamoDb):
                 self.meter.charge("TransactWriteItems", reads=reads)
             else:
                 after = before if refused else [self.items.get(key) for key in keys]
-                units = sum(map(write_units, before, after)) * TRANSACTION_FACTOR
+                units = sum(map(units_of_write, before, after)) * TRANSACTION_FACTOR
                 self.meter.charge("TransactWriteItems", writes=units)
 
     def get_item(self, **request: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class MeteredDynamoDb(MemoryDynamoDb):
     def charge_refusal(self, operation: str, key: Key) -> None:
         """Charge a write whose condition failed on an item, without making it."""
         item = self.items.get(key)
-        self.meter.charge(operation, writes=write_units(item, item))
+        self.meter.charge(operation, writes=units_of_write(item, item))
 
     def _metered(self, operation: str, send: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
         key = key_of(request.get("Key") or request["Item"])
@@ -139,5 +139,5 @@ class MeteredDynamoDb(MemoryDynamoDb):
             if error.response["Error"]["Code"] in _CHARGED_REFUSALS:
                 self.charge_refusal(operation, key)
             raise
-        self.meter.charge(operation, writes=write_units(before, self.items.get(key)))
+        self.meter.charge(operation, writes=units_of_write(before, self.items.get(key)))
         return answer

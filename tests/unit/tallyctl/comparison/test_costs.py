@@ -2,7 +2,7 @@
 
 import pytest
 
-from tallyctl.comparison.costs import Usage, item_size, read_units, usd_per_million, write_units
+from tallyctl.comparison.costs import Usage, item_size, read_units, units_of_write, usd_per_million
 
 
 def item_of(size):
@@ -54,7 +54,7 @@ def test_a_set_has_no_size():
 )
 def test_a_write_is_charged_by_the_larger_item(before, after, units):
     """Whole kilobytes of the larger of the item before and after; nothing at all still takes one unit."""
-    assert write_units(before, after) == units
+    assert units_of_write(before, after) == units
 
 
 @pytest.mark.parametrize(
