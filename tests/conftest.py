@@ -29,8 +29,8 @@ class Together(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        _, folder, *_, file = nodeid.partition("::")[0].split("/")
-        return APART.get(file, folder) if folder in TOGETHER else nodeid
+        _, folder, *below = nodeid.partition("::")[0].split("/")
+        return APART.get(below[-1], folder) if folder in TOGETHER else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)  # without the plugin there is no such hook, and one worker

@@ -216,5 +216,6 @@ def test_an_emulator_charges_as_we_do(tallyctl):
     assert done.returncode == 0, done.stderr
     checked = json.loads(done.stdout)["cross_check"]
     assert checked["same"] > 0.95 * checked["requests"] > 500
+    assert f"{checked['same']} of {checked['requests']} requests" in (ROOT / "docs" / "comparison.md").read_text()
     assert {difference["operation"] for difference in checked["differences"]} == {"GetItem"}
     assert checked["measured"]["milliseconds_p50"]["TransactWriteItems"] > 0

@@ -577,6 +577,7 @@ def units(traffic: Traffic, posts: Sequence[Group], rate: float, counting: float
 
     One write a like, and `counting` units a second for one write a parent and batch (design, section 8):
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html.
+    A read takes in the whole post, since a projection, such as the API's, makes it no cheaper.
     """
     reads = traffic.reads_per_second * rate / traffic.likes_per_second
     reading = reads * math.fsum(

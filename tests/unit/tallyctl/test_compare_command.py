@@ -130,6 +130,7 @@ def test_a_workload_that_there_is_not_is_one_clear_line():
     done = CliRunner().invoke(app, ["--workload", "votes", "--no-postgres"])
     assert isinstance(done.exception, TallyctlError)
     assert "vote, social, viral, churn" in str(done.exception)
+    assert not done.output.strip()  # no bar of what never began
 
 
 def test_a_server_that_does_not_start_leaves_the_other_figures(run, monkeypatch):
